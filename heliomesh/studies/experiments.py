@@ -8,6 +8,7 @@ for two cores, which trains digits or synthetic clusters for 60 slots.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import cleandoc
 from itertools import combinations, product
 from typing import Any
 
@@ -26,6 +27,7 @@ from heliomesh.studies.results import Against
 from heliomesh.tasks.footprint import update_bits
 
 Changes = Mapping[str, Any]
+Rows = Callable[[bool], list[Line]]  # whether quick → lines
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Experiment:
     name: str
     question: str
     title: str
-    rows: Callable[[bool], list[Line]]  # whether quick → lines
+    rows: Rows
     against: Against  # what lines are compared with, seed by seed
     place: str | None = None  # what the horizontal axis shows; None: slots
     of_paper: str | None = None  # which of the paper's figures it is
@@ -45,6 +47,16 @@ class Experiment:
     def lines(self, quick: bool) -> list[Line]:
         """All lines, under the experiment's name."""
         return [replace(line, figure=self.name) for line in self.rows(quick)]
+
+
+def _experiment(title: str, against: Against, **facts: Any) -> Callable[[Rows], Experiment]:
+    """Make an experiment of a function that lists its lines; its name and the first line of its docstring count."""
+
+    def made(rows: Rows) -> Experiment:
+        question = cleandoc(rows.__doc__ or "").partition("\n")[0]
+        return Experiment(rows.__name__, question, title, rows, against, **facts)
+
+    return made
 
 
 @dataclass(frozen=True)
@@ -119,14 +131,26 @@ THREE_PARTITIONS = {**PARTITIONS, "Dir(0.1)": SKEWED}
 _SEEDS_FACTOR = 4  # schemes of one order lie closer together than the usual seeds can show
 
 
-def _order_of_schemes(variants: Mapping[str, Changes]) -> Callable[[bool], list[Line]]:
+@_experiment("Accuracy over slots, CIFAR-10", PAIRS, of_paper="Fig. 3")
+def accuracy_cifar10(quick: bool) -> list[Line]:
+    """Accuracy against slots on CIFAR-10 with ResNet-18, i.i.d. and Dir(0.8), all schemes."""
+    return CIFAR10.grid(quick, (*PAPER, *OURS, LOSSLESS), PARTITIONS)
+
+
+@_experiment("Accuracy over slots, Fashion-MNIST", PAIRS, of_paper="Fig. 2")
+def accuracy_fashion_mnist(quick: bool) -> list[Line]:
+    """Accuracy against slots on Fashion-MNIST, i.i.d. and Dir(0.8), all schemes."""
+    return FASHION_MNIST.grid(quick, (*PAPER, *OURS, LOSSLESS), PARTITIONS)
+
+
+def _order_of_schemes(quick: bool, variants: Mapping[str, Changes]) -> list[Line]:
     """The paper's schemes and `receiver`, under every variant of `ring10` and every partition."""
     settings = {
         f"{setting}, {variant}": {**changes, **partition}
         for variant, changes in variants.items()
         for setting, partition in PARTITIONS.items()
     }
-    return lambda quick: FASHION_MNIST.grid(quick, (*PAPER, OURS[0]), settings, factor=_SEEDS_FACTOR)
+    return FASHION_MNIST.grid(quick, (*PAPER, OURS[0]), settings, factor=_SEEDS_FACTOR)
 
 
 _GOSSIP = {"learning.aggregation": "model", "network.mixing": "metropolis"}
@@ -143,8 +167,44 @@ _RULES = tuple(
 )
 
 
-def _battery(quick: bool) -> list[Line]:
-    """Every scheme at every capacity; the planning grid keeps its step of one joule."""
+@_experiment(
+    "Accuracy over slots under strong interference, Fashion-MNIST", PAIRS, of_paper="Fig. 2, with more interference"
+)
+def accuracy_interference(quick: bool) -> list[Line]:
+    """The paper's order of schemes at φ = 3, where more packets are lost, under gossip and the paper's rule.
+
+    On `ring10` itself the schemes train equally often and differ in arrivals only, which costs less accuracy than ten
+    seeds can show. With φ = 3 they differ more.
+    """
+    rules = {"gossip": _GOSSIP, "update rule": _UPDATE}
+    return _order_of_schemes(quick, {name: {"link.waterfall": 3.0, **rule} for name, rule in rules.items()})
+
+
+@_experiment(
+    "Accuracy over slots with the paper's panel, Fashion-MNIST", PAIRS, of_paper="Fig. 2, with the paper's panel"
+)
+def accuracy_panel(quick: bool) -> list[Line]:
+    """The paper's order of schemes with its own panel of 25 cm², at the usual and a low waterfall threshold.
+
+    `ring10` halves the panel, so that batteries rarely hold enough for the larger power and every scheme sends at the
+    smaller one. With the whole panel a scheme can waste energy on power that others save for training.
+    """
+    panel = {"harvest.panel_cm2": 25.0}
+    return _order_of_schemes(quick, {f"φ = {phi:g}": {**panel, "link.waterfall": phi} for phi in (1.0, 0.3)})
+
+
+@_experiment("Aggregation rules, Fashion-MNIST", "model gossip", of_paper="Section II, the rule of aggregation")
+def aggregation(quick: bool) -> list[Line]:
+    """Gossip of models against the paper's rule of adding updates, i.i.d. and Dir(0.8)."""
+    return FASHION_MNIST.grid(quick, _RULES, PARTITIONS)
+
+
+@_experiment("Accuracy over battery capacity, Fashion-MNIST", PAIRS, place="battery capacity [J]", of_paper="Fig. 4")
+def battery(quick: bool) -> list[Line]:
+    """Accuracy against battery capacity: does the gain over the baselines widen?
+
+    The planning grid keeps its step of one joule.
+    """
     capacities = (2, 4) if quick else (2, 3, 4, 6, 8)
     places: dict[float | None, Changes] = {
         capacity: {"energy.capacity_joule": float(capacity), "energy.battery_levels": capacity + 1}
@@ -163,6 +223,18 @@ def _forms(quick: bool, option: str, values: Sequence[int], settings: Mapping[st
     ]
 
 
+@_experiment("Accuracy over hops, Fashion-MNIST", 2, place="hops k", of_paper="Table I")
+def hops(quick: bool) -> list[Line]:
+    """Accuracy against the number of hops that a device sees, k = 0 to 3, on a ring of diameter five."""
+    return _forms(quick, "hops", range(4), PARTITIONS)
+
+
+@_experiment("Accuracy over rounds, Fashion-MNIST, Dir(0.8)", 0, place="rounds R", of_paper="Fig. 5")
+def rounds(quick: bool) -> list[Line]:
+    """Accuracy against the number of improvement rounds R, none included."""
+    return _forms(quick, "rounds", (0, 2) if quick else (0, 1, 2, 5, 10, 20), {"": DIRICHLET})
+
+
 _DEFAULTS: dict[str, Changes] = {
     "idle, full battery": {},
     "idle, empty battery": {"default_battery": "empty"},
@@ -173,8 +245,16 @@ _DEFAULTS: dict[str, Changes] = {
 }
 
 
-def _defaults(quick: bool) -> list[Line]:
-    """The literal form under every default; after more rounds its policy is nearly uniform whatever the default."""
+@_experiment(
+    "Default state and action of the literal form, Fashion-MNIST, Dir(0.8)",
+    "idle, full battery",
+    of_paper="Section IV, the default state and action",
+)
+def defaults(quick: bool) -> list[Line]:
+    """Do the default state and action of devices out of sight matter to the literal form? The paper says no.
+
+    After more rounds its policy is nearly uniform whatever the default.
+    """
     literal = FORMS["proposal, literal"] | {"hops": 2, "rounds": 5}
     schemes = [Scheme(label, "decentralized", {**literal, **default}) for label, default in _DEFAULTS.items()]
     return FASHION_MNIST.grid(quick, schemes, {"": DIRICHLET})
@@ -201,8 +281,12 @@ def _plans_on(name: str, planner: str) -> bool:
     return planner != "decentralized" or name == "ring10"
 
 
-def _learning(quick: bool) -> list[Line]:
-    """Every planner on equal terms, two of them on the paper's own, and the ideal, which does not ask for panels."""
+@_experiment("Planning for learning on equal terms, Fashion-MNIST", "contributions")
+def learning(quick: bool) -> list[Line]:
+    """Planning for learning, planning for packets and rules of thumb: equal terms, tuned by one search.
+
+    Every planner on equal terms, two of them on the paper's own, and the ideal, which does not ask for panels.
+    """
     found = []
     for name, setting, changes, partition in _settings(quick):
         schemes = [fair_scheme(planner, setting) for planner in PLANNERS]
@@ -225,8 +309,12 @@ _CHANGES: Mapping[str, tuple[str, str]] = {  # from one to the other
 }
 
 
-def _parts(quick: bool) -> list[Line]:
-    """All sets of the four changes that lead from `receiver` on the paper's terms to `contributions`."""
+@_experiment("The parts of planning for learning, Fashion-MNIST", label_of(frozenset()), shared=True)
+def parts(quick: bool) -> list[Line]:
+    """What are the aggregation rule, separate actions, an agreement phase and the plan worth, each on its own?
+
+    All sets of the four changes that lead from `receiver` on the paper's terms to `contributions`.
+    """
     subsets = [frozenset(some) for size in range(len(_CHANGES) + 1) for some in combinations(_CHANGES, size)]
     found = []
     for name, setting, changes, partition in _settings(quick):
@@ -239,8 +327,9 @@ def _parts(quick: bool) -> list[Line]:
     return found
 
 
-def _cells(quick: bool) -> list[Line]:
-    """Every planner with its defaults under every rule, action set and agreement phase, on `ring10`.
+@_experiment("Every plan under all terms, Fashion-MNIST, ring10", "contributions")
+def cells(quick: bool) -> list[Line]:
+    """Which plan is best under which aggregation rule, action set and agreement phase? Defaults, on `ring10`.
 
     The paper's rule adds updates, so whoever does not train has nothing to say: it has neither separate actions nor
     agreement, and comes with the weights under which it does not diverge.
@@ -259,10 +348,12 @@ def _cells(quick: bool) -> list[Line]:
     ]
 
 
-def _learning_cifar10(quick: bool) -> list[Line]:
-    """Every scheme under every partition; fewer seeds for what lies far behind: a run takes ten seconds of a GPU.
+@_experiment("Planning for learning, CIFAR-10", "coupled")
+def learning_cifar10(quick: bool) -> list[Line]:
+    """Planning for learning against planning for packets on CIFAR-10 with ResNet-18, on `ring10`.
 
-    The objective and its constants are those of Fashion-MNIST. The ideal is that of `accuracy_cifar10`.
+    Fewer seeds for what lies far behind: a run takes ten seconds of a GPU. The objective and its constants are those
+    of Fashion-MNIST. The ideal is that of `accuracy_cifar10`.
     """
     found = []
     for setting, partition in PARTITIONS.items():
@@ -277,15 +368,19 @@ _FORMATS: tuple[Format, ...] = ("float32", "float16", "int8", "top-k")
 _FLOAT32_SECOND = 2.0  # the paper's transmission time
 
 
-def _on_air(quick: bool) -> list[Line]:
-    """Every format in its own share of two seconds, and two of them in the time of float32, under its very traces."""
+@_experiment("Formats on the air, Fashion-MNIST", "float32", radio=True)
+def on_air(quick: bool) -> list[Line]:
+    """Formats on the air at equal harvests: fewer bits take less time, so their joules serve something else.
+
+    Every format in its own share of two seconds, and two of them in the time of float32, under its very traces.
+    """
     dataset = FASHION_MNIST.scenario(quick).learning.dataset
-    bits = {on_air: update_bits(Learning(dataset=dataset, on_air=on_air)) for on_air in _FORMATS}
+    bits = {name: update_bits(Learning(dataset=dataset, on_air=name)) for name in _FORMATS}
     sent: dict[str, Changes] = {
-        on_air: {"learning.on_air": on_air, "energy.transmit_second": _FLOAT32_SECOND * own / bits["float32"]}
-        for on_air, own in bits.items()
+        name: {"learning.on_air": name, "energy.transmit_second": _FLOAT32_SECOND * own / bits["float32"]}
+        for name, own in bits.items()
     }
-    sent |= {f"{on_air}, in 2 s": {"learning.on_air": on_air} for on_air in ("int8", "top-k")}
+    sent |= {f"{name}, in 2 s": {"learning.on_air": name} for name in ("int8", "top-k")}
     line = partial(FASHION_MNIST.line, quick, network="geometric30")
     return [
         line(Scheme(label, "contributions"), "geometric30, Dir(0.8)", SEPARATE, DIRICHLET, changes)
@@ -297,8 +392,12 @@ def _on_air(quick: bool) -> list[Line]:
 _PILOT = {"i.i.d.": 0.22, "Dir(0.8)": 0.715, "Dir(0.1)": 2.66}
 
 
-def _weights(quick: bool) -> list[Line]:
-    """The coupled plan, the pilot's weight of bias, weights of a grid, the guess by label counts, all deadlines."""
+@_experiment("Weights of bias and deadlines, Fashion-MNIST", "pilot")
+def weights(quick: bool) -> list[Line]:
+    """How good is the weight of bias that a pilot finds, and what do deadlines all along bring?
+
+    The coupled plan, the pilot's weight of bias, weights of a grid, the guess by label counts, all deadlines.
+    """
     found = []
     for setting, partition in THREE_PARTITIONS.items():
         pilot = {"cost.unlikeness": _PILOT[setting]}
@@ -315,131 +414,8 @@ def _weights(quick: bool) -> list[Line]:
 
 
 EXPERIMENTS = (
-    Experiment(
-        "accuracy_cifar10",
-        "Accuracy against slots on CIFAR-10 with ResNet-18, i.i.d. and Dir(0.8), all schemes.",
-        "Accuracy over slots, CIFAR-10",
-        lambda quick: CIFAR10.grid(quick, (*PAPER, *OURS, LOSSLESS), PARTITIONS),
-        PAIRS,
-        of_paper="Fig. 3",
-    ),
-    Experiment(
-        "accuracy_fashion_mnist",
-        "Accuracy against slots on Fashion-MNIST, i.i.d. and Dir(0.8), all schemes.",
-        "Accuracy over slots, Fashion-MNIST",
-        lambda quick: FASHION_MNIST.grid(quick, (*PAPER, *OURS, LOSSLESS), PARTITIONS),
-        PAIRS,
-        of_paper="Fig. 2",
-    ),
-    # On `ring10` itself the schemes train equally often and differ in arrivals only, which costs less accuracy than
-    # ten seeds can show. With φ = 3 they differ more.
-    Experiment(
-        "accuracy_interference",
-        "The paper's order of schemes at φ = 3, where more packets are lost, under gossip and the paper's rule.",
-        "Accuracy over slots under strong interference, Fashion-MNIST",
-        _order_of_schemes(
-            {name: {"link.waterfall": 3.0, **rule} for name, rule in (("gossip", _GOSSIP), ("update rule", _UPDATE))}
-        ),
-        PAIRS,
-        of_paper="Fig. 2, with more interference",
-    ),
-    # `ring10` halves the panel, so that batteries rarely hold enough for the larger power and every scheme sends at
-    # the smaller one. With the whole panel a scheme can waste energy on power that others save for training.
-    Experiment(
-        "accuracy_panel",
-        "The paper's order of schemes with its own panel of 25 cm², at the usual and a low waterfall threshold.",
-        "Accuracy over slots with the paper's panel, Fashion-MNIST",
-        _order_of_schemes({f"φ = {phi:g}": {"harvest.panel_cm2": 25.0, "link.waterfall": phi} for phi in (1.0, 0.3)}),
-        PAIRS,
-        of_paper="Fig. 2, with the paper's panel",
-    ),
-    Experiment(
-        "aggregation",
-        "Gossip of models against the paper's rule of adding updates, i.i.d. and Dir(0.8).",
-        "Aggregation rules, Fashion-MNIST",
-        lambda quick: FASHION_MNIST.grid(quick, _RULES, PARTITIONS),
-        "model gossip",
-        of_paper="Section II, the rule of aggregation",
-    ),
-    Experiment(
-        "battery",
-        "Accuracy against battery capacity: does the gain over the baselines widen?",
-        "Accuracy over battery capacity, Fashion-MNIST",
-        _battery,
-        PAIRS,
-        place="battery capacity [J]",
-        of_paper="Fig. 4",
-    ),
-    Experiment(
-        "defaults",
-        "Do the default state and action of devices out of sight matter to the literal form? The paper says no.",
-        "Default state and action of the literal form, Fashion-MNIST, Dir(0.8)",
-        _defaults,
-        "idle, full battery",
-        of_paper="Section IV, the default state and action",
-    ),
-    Experiment(
-        "hops",
-        "Accuracy against the number of hops that a device sees, k = 0 to 3, on a ring of diameter five.",
-        "Accuracy over hops, Fashion-MNIST",
-        lambda quick: _forms(quick, "hops", range(4), PARTITIONS),
-        2,
-        place="hops k",
-        of_paper="Table I",
-    ),
-    Experiment(
-        "cells",
-        "Which plan is best under which aggregation rule, action set and agreement phase? Defaults, on `ring10`.",
-        "Every plan under all terms, Fashion-MNIST, ring10",
-        _cells,
-        "contributions",
-    ),
-    Experiment(
-        "learning",
-        "Planning for learning, planning for packets and rules of thumb: equal terms, tuned by one search.",
-        "Planning for learning on equal terms, Fashion-MNIST",
-        _learning,
-        "contributions",
-    ),
-    Experiment(
-        "learning_cifar10",
-        "Planning for learning against planning for packets on CIFAR-10 with ResNet-18, on `ring10`.",
-        "Planning for learning, CIFAR-10",
-        _learning_cifar10,
-        "coupled",
-    ),
-    Experiment(
-        "on_air",
-        "Formats on the air at equal harvests: fewer bits take less time, so their joules serve something else.",
-        "Formats on the air, Fashion-MNIST",
-        _on_air,
-        "float32",
-        radio=True,
-    ),
-    Experiment(
-        "parts",
-        "What are the aggregation rule, separate actions, an agreement phase and the plan worth, each on its own?",
-        "The parts of planning for learning, Fashion-MNIST",
-        _parts,
-        label_of(frozenset()),
-        shared=True,
-    ),
-    Experiment(
-        "rounds",
-        "Accuracy against the number of improvement rounds R, none included.",
-        "Accuracy over rounds, Fashion-MNIST, Dir(0.8)",
-        lambda quick: _forms(quick, "rounds", (0, 2) if quick else (0, 1, 2, 5, 10, 20), {"": DIRICHLET}),
-        0,
-        place="rounds R",
-        of_paper="Fig. 5",
-    ),
-    Experiment(
-        "weights",
-        "How good is the weight of bias that a pilot finds, and what do deadlines all along bring?",
-        "Weights of bias and deadlines, Fashion-MNIST",
-        _weights,
-        "pilot",
-    ),
+    *(accuracy_cifar10, accuracy_fashion_mnist, accuracy_interference, accuracy_panel, aggregation, battery),
+    *(defaults, hops, cells, learning, learning_cifar10, on_air, parts, rounds, weights),
 )
 
 

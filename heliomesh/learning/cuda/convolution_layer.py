@@ -36,8 +36,8 @@ class Tile(NamedTuple):
     @property
     def options(self) -> dict[str, int]:
         """As a kernel's arguments."""
-        blocks = {"BLOCK_M": self.m, "BLOCK_N": self.n, "BLOCK_K": self.k}
-        return blocks | {"num_warps": self.warps, "num_stages": self.stages}
+        names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
+        return dict(zip(names, self, strict=True))
 
 
 # Blocks were chosen by timing the convolutions of the CNN and of ResNet-18 on one H200; those of float32 are small
@@ -83,14 +83,10 @@ class _Size(NamedTuple):
 
 def _size(x: Tensor, operation: Convolution, stack: Buffers) -> _Size:
     folded, channels, height, width = x.shape
-    out = [
-        (size + 2 * pad - side) // step + 1
-        for size, pad, side, step in zip(
-            (height, width), operation.padding, operation.kernel, operation.stride, strict=True
-        )
-    ]
+    sides = zip((height, width), operation.padding, operation.kernel, operation.stride, strict=True)
+    lines, columns = ((size + 2 * pad - side) // step + 1 for size, pad, side, step in sides)
     filters = stack.shape(operation.weight)[0]
-    return _Size(folded // stack.positions, height, width, out[0], out[1], channels, filters)
+    return _Size(folded // stack.positions, height, width, lines, columns, channels, filters)
 
 
 def _splits(stack: Buffers, programs: int, pixels: int, block: int) -> int:
@@ -118,20 +114,10 @@ def move_filters(stack: Buffers, operation: Convolution, back: bool) -> None:
         rounded = exact if stack.dtype is exact.dtype else torch.empty_like(exact, dtype=stack.dtype)
         stack.filters[operation.weight] = Filters(exact, rounded)
     own = stack.filters[operation.weight]
-    stack.launch(
-        kernels.move_filters,
-        filters,
-        stack.parameter(operation.weight),
-        own.exact,
-        own.rounded,
-        CHANNELS=channels,
-        FILTERS=filters,
-        TAPS=height * width,
-        BACK=back,
-        BLOCK_T=power_of_two(height * width, 1, 1 << 20),
-        BLOCK_C=power_of_two(channels, 1, 64),
-        num_warps=2,
-    )
+    arrays, taps = (stack.parameter(operation.weight), own.exact, own.rounded), height * width
+    sizes = {"CHANNELS": channels, "FILTERS": filters, "TAPS": taps, "BACK": back}
+    blocks = {"BLOCK_T": power_of_two(taps, 1, 1 << 20), "BLOCK_C": power_of_two(channels, 1, 64)}
+    stack.launch(kernels.move_filters, filters, *arrays, **sizes, **blocks, num_warps=2)
 
 
 class ConvolutionStep(torch.autograd.Function):
@@ -150,22 +136,12 @@ class ConvolutionStep(torch.autograd.Function):
         chosen = torch.empty((kept, lines, columns, size.filters), dtype=torch.uint8, device=x.device)
         tile = pixel_tile(size.filters, size.channels, x.dtype is torch.bfloat16)
         pixels = size.images * lines * columns * window**2
-        stack.launch(
-            kernels.convolution_forward,
-            triton.cdiv(pixels, tile.m) * triton.cdiv(size.filters, tile.n),
-            x,
-            stack.filters[operation.weight].rounded,
-            stack.parameter(operation.bias),
-            y,
-            chosen,
-            size.images,
-            **_constants(size, operation),
-            WINDOW=window,
-            **_strides(pooled.flat, size.filters, lines * columns, "FILTER_STRIDE"),
-            HAS_BIAS=operation.bias is not None,
-            WHOLE=pixels % tile.m == 0,
-            **tile.options | ({"BLOCK_K": 32} if size.channels < 16 else {}),
-        )
+        programs = triton.cdiv(pixels, tile.m) * triton.cdiv(size.filters, tile.n)
+        weights = stack.filters[operation.weight].rounded, stack.parameter(operation.bias)
+        form = {"WINDOW": window, "HAS_BIAS": operation.bias is not None, "WHOLE": pixels % tile.m == 0}
+        form |= _constants(size, operation) | _strides(pooled.flat, size.filters, lines * columns, "FILTER_STRIDE")
+        form |= tile.options | ({"BLOCK_K": 32} if size.channels < 16 else {})
+        stack.launch(kernels.convolution_forward, programs, x, *weights, y, chosen, size.images, **form)
         ctx.save_for_backward(x, chosen)
         ctx.pooled, ctx.stack = pooled, stack
         return y
@@ -209,24 +185,10 @@ def _spread(
     cells = dy.shape[2] * dy.shape[3]
     parts = _splits(stack, tiles, size.images * cells, block_p)
     partial = torch.empty(parts, stack.positions, channels, device=dy.device)
-    stack.launch(
-        kernels.spread_windows,
-        tiles * parts,
-        dy,
-        chosen,
-        dx,
-        partial,
-        stack.positions,
-        size.images,
-        parts,
-        HEIGHT=size.out_height,
-        WIDTH=size.out_width,
-        CHANNELS=channels,
-        WINDOW=window,
-        **_strides(pooled.flat, channels, cells, "CHANNEL_STRIDE"),
-        BLOCK_P=block_p,
-        BLOCK_C=block_c,
-    )
+    numbers = (stack.positions, size.images, parts)
+    form = {"HEIGHT": size.out_height, "WIDTH": size.out_width, "CHANNELS": channels, "WINDOW": window}
+    form |= _strides(pooled.flat, channels, cells, "CHANNEL_STRIDE") | {"BLOCK_P": block_p, "BLOCK_C": block_c}
+    stack.launch(kernels.spread_windows, tiles * parts, dy, chosen, dx, partial, *numbers, **form)
     return dx, partial
 
 
@@ -236,17 +198,10 @@ def _input_gradient(x: Tensor, dy: Tensor, size: _Size, operation: Convolution, 
     pixels = size.images * triton.cdiv(size.height, step) * triton.cdiv(size.width, step)  # of the largest class
     tile = pixel_tile(size.channels, size.filters, x.dtype is torch.bfloat16)
     even = size.height % step == 0 == size.width % step  # all classes have as many pixels
-    stack.launch(
-        kernels.convolution_input_gradient,
-        step**2 * triton.cdiv(pixels, tile.m) * triton.cdiv(size.channels, tile.n),
-        dy,
-        stack.filters[operation.weight].rounded,
-        dx,
-        size.images,
-        **_constants(size, operation),
-        WHOLE=even and pixels % tile.m == 0,
-        **tile.options,
-    )
+    programs = step**2 * triton.cdiv(pixels, tile.m) * triton.cdiv(size.channels, tile.n)
+    weight = stack.filters[operation.weight].rounded
+    form = _constants(size, operation) | tile.options | {"WHOLE": even and pixels % tile.m == 0}
+    stack.launch(kernels.convolution_input_gradient, programs, dy, weight, dx, size.images, **form)
     return dx
 
 
@@ -258,32 +213,13 @@ def _move_by_gradient(x: Tensor, dy: Tensor, size: _Size, operation: Convolution
     parts = _splits(stack, programs, size.pixels, tile.k)
     own = stack.filters[operation.weight]
     partial = own.exact.new_empty((parts, *own.exact.shape) if parts > 1 else 0)
-    stack.launch(
-        kernels.convolution_weight_gradient,
-        programs * parts,
-        dy,
-        x,
-        partial,
-        own.exact,
-        own.rounded,
-        stack.positions,
-        size.images,
-        parts,
-        **_constants(size, operation),
-        ALONE=parts == 1,
-        WHOLE=size.pixels % (tile.k * parts) == 0,
-        **tile.options,
-    )
+    arrays, numbers = (dy, x, partial, own.exact, own.rounded), (stack.positions, size.images, parts)
+    whole = size.pixels % (tile.k * parts) == 0
+    form = _constants(size, operation) | tile.options | {"ALONE": parts == 1, "WHOLE": whole}
+    stack.launch(kernels.convolution_weight_gradient, programs * parts, *arrays, *numbers, **form)
     if parts > 1:
-        numbers = size.filters * length
+        length *= size.filters
+        programs, form = triton.cdiv(length, _UPDATED_ELEMENTS), {"SPLITS": parts, "BLOCK": _UPDATED_ELEMENTS}
         stack.launch(
-            kernels.filter_update,
-            triton.cdiv(numbers, _UPDATED_ELEMENTS),
-            own.exact,
-            own.rounded,
-            partial,
-            stack.positions,
-            numbers,
-            SPLITS=parts,
-            BLOCK=_UPDATED_ELEMENTS,
+            kernels.filter_update, programs, own.exact, own.rounded, partial, stack.positions, length, **form
         )

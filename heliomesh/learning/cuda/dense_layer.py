@@ -15,6 +15,7 @@ from heliomesh.learning.stacked_graph import Dense
 
 LARGEST_BATCH = 128  # the backward pass holds a whole minibatch in registers
 _ROUNDED_ELEMENTS = 8192
+_SMALL_BLOCKS = {"BLOCK_I": 32, "num_warps": 4, "num_stages": 2}  # of the forward pass in float32
 _LEAST_RANK_RATIO = 3  # of a layer's width to the rank of a slot's change, from which on it is written once
 
 
@@ -29,20 +30,11 @@ def earlier_steps(stack: Buffers, operation: Dense, steps: int, images: int) -> 
 
     copy = None if stack.dtype is torch.float32 else empty(outputs, inputs)
     if copy is not None:
-        stack.launch(
-            kernels.round_rows,
-            triton.cdiv(outputs * inputs, _ROUNDED_ELEMENTS),
-            stack.parameter(operation.weight),
-            copy,
-            outputs * inputs,
-            ALIGNED=stack.alignment(operation.weight),
-            BLOCK=_ROUNDED_ELEMENTS,
-            num_warps=8,
-        )
-    products = (steps, images, images)
-    return Earlier(
-        empty(steps, images, inputs), empty(steps, images, outputs), empty(*products), empty(*products), copy
-    )
+        weight, length = stack.parameter(operation.weight), outputs * inputs
+        form = {"ALIGNED": stack.alignment(operation.weight), "BLOCK": _ROUNDED_ELEMENTS, "num_warps": 8}
+        stack.launch(kernels.round_rows, triton.cdiv(length, _ROUNDED_ELEMENTS), weight, copy, length, **form)
+    rows, gradients, *products = (empty(steps, images, length) for length in (inputs, outputs, images, images))
+    return Earlier(rows, gradients, products[0], products[1], copy)
 
 
 class DenseStep(torch.autograd.Function):
@@ -60,23 +52,14 @@ class DenseStep(torch.autograd.Function):
         if earlier is not None:
             _multiply(stack, x, earlier.inputs, earlier.input_products, step)
         y = x.new_empty(len(x), outputs)
+        before = (x, x) if earlier is None else (earlier.input_products, earlier.gradients)
+        sizes = (images, inputs, outputs, *_steps(earlier, step))
+        blocks = {"BLOCK_B": block_b, "BLOCK_R": power_of_two(images, 16, LARGEST_BATCH), "BLOCK_O": 64}
+        blocks |= {"BLOCK_I": 64, "num_warps": 8, "num_stages": 4} if half else _SMALL_BLOCKS
+        form = _constants(operation, stack, earlier) | blocks
+        programs = triton.cdiv(outputs, 64) * triton.cdiv(images, block_b)
         stack.launch(
-            kernels.linear_forward,
-            triton.cdiv(outputs, 64) * triton.cdiv(images, block_b),
-            x,
-            *_weights(operation, stack, earlier, x),
-            y,
-            x if earlier is None else earlier.input_products,
-            x if earlier is None else earlier.gradients,
-            *(images, inputs, outputs),
-            *_steps(earlier, step),
-            **_constants(operation, stack, earlier),
-            BLOCK_B=block_b,
-            BLOCK_R=power_of_two(images, 16, LARGEST_BATCH),
-            BLOCK_O=64,
-            BLOCK_I=64 if half else 32,
-            num_warps=8 if half else 4,
-            num_stages=4 if half else 2,
+            kernels.linear_forward, programs, x, *_weights(operation, stack, earlier, x), y, *before, *sizes, **form
         )
         return y
 
@@ -91,26 +74,13 @@ class DenseStep(torch.autograd.Function):
             _multiply(stack, dy, earlier.gradients, earlier.gradient_products, step)
         dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         block_i = 128 if images <= 32 else 64  # what a program holds grows with the batch
-        stack.launch(
-            kernels.linear_backward,
-            triton.cdiv(inputs, block_i),
-            dy,
-            x,
-            *_weights(operation, stack, earlier, x),
-            x if dx is None else dx,
-            x if earlier is None else earlier.gradient_products,
-            x if earlier is None else earlier.inputs,
-            *(images, inputs, outputs),
-            *_steps(earlier, step),
-            **_constants(operation, stack, earlier),
-            NEEDS_INPUT=dx is not None,
-            MOVES=earlier is None,
-            BLOCK_B=power_of_two(images, 16, LARGEST_BATCH),
-            BLOCK_O=32,
-            BLOCK_I=block_i,
-            num_warps=4,
-            num_stages=2 if earlier is None or earlier.copy is None else 4,
-        )
+        arrays = dy, x, *_weights(operation, stack, earlier, x), x if dx is None else dx
+        before = (x, x) if earlier is None else (earlier.gradient_products, earlier.inputs)
+        sizes = (images, inputs, outputs, *_steps(earlier, step))
+        form = _constants(operation, stack, earlier) | {"NEEDS_INPUT": dx is not None, "MOVES": earlier is None}
+        form |= {"BLOCK_B": power_of_two(images, 16, LARGEST_BATCH), "BLOCK_O": 32, "BLOCK_I": block_i}
+        form |= {"num_warps": 4, "num_stages": 4 if form["FROM_COPY"] else 2}
+        stack.launch(kernels.linear_backward, triton.cdiv(inputs, block_i), *arrays, *before, *sizes, **form)
         if earlier is not None:
             earlier.inputs[:, step] = x.view(stack.positions, images, inputs)
             earlier.gradients[:, step] = dy.view(stack.positions, images, outputs)
@@ -132,29 +102,18 @@ def _steps(earlier: Earlier | None, step: int) -> tuple[int, int]:
 
 def _constants(operation: Dense, stack: Buffers, earlier: Earlier | None) -> dict[str, Any]:
     """What both kernels are compiled with."""
-    return {
-        "HAS_BIAS": operation.bias is not None,
-        "FROM_COPY": earlier is not None and earlier.copy is not None,
-        "ALIGNED": stack.alignment(operation.weight),
-    }
+    from_copy = earlier is not None and earlier.copy is not None
+    aligned = stack.alignment(operation.weight)
+    return {"HAS_BIAS": operation.bias is not None, "FROM_COPY": from_copy, "ALIGNED": aligned}
 
 
 def _multiply(stack: Buffers, now: Tensor, before: Tensor, products: Tensor, step: int) -> None:
     """Products of this step's rows with those of all earlier steps."""
     if step == 0:
         return
-    steps, images, length = before.shape[1:]
-    stack.launch(
-        kernels.products_with_earlier,
-        step,
-        now,
-        before,
-        products,
-        *(steps, images, length),
-        BLOCK_B=power_of_two(images, 16, LARGEST_BATCH),
-        BLOCK_I=128 if stack.dtype is torch.bfloat16 else 32,
-        num_warps=4,
-    )
+    block_b = power_of_two(before.shape[2], 16, LARGEST_BATCH)
+    form = {"BLOCK_B": block_b, "BLOCK_I": 128 if stack.dtype is torch.bfloat16 else 32, "num_warps": 4}
+    stack.launch(kernels.products_with_earlier, step, now, before, products, *before.shape[1:], **form)
 
 
 def _update(operation: Dense, stack: Buffers, earlier: Earlier) -> None:
@@ -162,17 +121,8 @@ def _update(operation: Dense, stack: Buffers, earlier: Earlier) -> None:
     outputs, inputs = stack.shape(operation.weight)
     steps, images = earlier.inputs.shape[1:3]
     side = 64 if stack.dtype is torch.bfloat16 else 32
-    stack.launch(
-        kernels.rank_update,
-        triton.cdiv(outputs, side) * triton.cdiv(inputs, side),
-        stack.parameter(operation.weight),
-        earlier.inputs,
-        earlier.gradients,
-        *(images, inputs, outputs, steps),
-        ALIGNED=stack.alignment(operation.weight),
-        BLOCK_B=power_of_two(images, 16, LARGEST_BATCH),
-        BLOCK_O=side,
-        BLOCK_I=side,
-        num_warps=4,
-        num_stages=3,
-    )
+    arrays = stack.parameter(operation.weight), earlier.inputs, earlier.gradients
+    form = {"ALIGNED": stack.alignment(operation.weight), "num_warps": 4, "num_stages": 3}
+    form |= {"BLOCK_B": power_of_two(images, 16, LARGEST_BATCH), "BLOCK_O": side, "BLOCK_I": side}
+    programs = triton.cdiv(outputs, side) * triton.cdiv(inputs, side)
+    stack.launch(kernels.rank_update, programs, *arrays, images, inputs, outputs, steps, **form)

@@ -28,20 +28,10 @@ def update_vectors(stack: Buffers, names: tuple[str, ...], partial: Tensor) -> N
     """Move one or two vectors of equal length by −η Σ_split partial[split, position, vector]."""
     length, parts = stack.shape(names[0])[0], len(partial)
     block = power_of_two(len(names) * length, 16, 64)
-    stack.launch(
-        kernels.vector_update,
-        triton.cdiv(len(names) * length, block),
-        stack.parameter(names[0]),
-        partial,
-        partial.stride(0),
-        partial.stride(1),
-        length,
-        stack.offset(names[-1]) - stack.offset(names[0]),
-        parts,
-        VECTORS=len(names),
-        BLOCK_S=power_of_two(parts, 1, 32),
-        BLOCK=block,
-    )
+    first, distance = stack.parameter(names[0]), stack.offset(names[-1]) - stack.offset(names[0])
+    sizes = (partial.stride(0), partial.stride(1), length, distance, parts)
+    form = {"VECTORS": len(names), "BLOCK_S": power_of_two(parts, 1, 32), "BLOCK": block}
+    stack.launch(kernels.vector_update, triton.cdiv(len(names) * length, block), first, partial, *sizes, **form)
 
 
 def _constants(x: Tensor, operation: FusedNorm, values_of_a_warp: int) -> dict[str, Any]:
@@ -72,31 +62,17 @@ class NormStep(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        anchor: Tensor,
-        operation: FusedNorm,
-        stack: Buffers,
-        residual: Tensor | None = None,
+        ctx: Any, x: Tensor, anchor: Tensor, operation: FusedNorm, stack: Buffers, residual: Tensor | None = None
     ) -> Tensor:
         """Return ReLU(norm(x) + residual)."""
         x = pixels_last(x)
         y, moments = torch.empty_like(x), torch.empty(len(x), 2, x.shape[1], device=x.device)
         scale, shift = _names(operation.norm)
         images, constants = len(x) // stack.positions, _constants(x, operation, 2048)
-        stack.launch(
-            kernels.group_norm_forward,
-            images * (x.shape[1] // constants["BLOCK_C"]),
-            x,
-            x if residual is None else pixels_last(residual),
-            stack.parameter(scale),
-            stack.parameter(shift),
-            y,
-            moments,
-            images,
-            operation.norm.epsilon,
-            **constants,
-        )
+        programs = images * (x.shape[1] // constants["BLOCK_C"])
+        arrays = x if residual is None else pixels_last(residual), stack.parameter(scale), stack.parameter(shift)
+        numbers = (images, operation.norm.epsilon)
+        stack.launch(kernels.group_norm_forward, programs, x, *arrays, y, moments, *numbers, **constants)
         ctx.save_for_backward(x, y if operation.relu else x, moments)
         ctx.operation, ctx.stack = operation, stack
         return y
@@ -110,19 +86,9 @@ class NormStep(torch.autograd.Function):
         dx = torch.empty_like(x)
         through = torch.empty_like(x) if operation.residual else None
         partial = torch.empty_like(moments)  # (position · batch, 2, channel)
-        stack.launch(
-            kernels.group_norm_backward,
-            images * (x.shape[1] // constants["BLOCK_C"]),
-            pixels_last(dy),
-            x,
-            y,
-            stack.parameter(names[0]),
-            moments,
-            dx,
-            dx if through is None else through,
-            partial,
-            images,
-            **constants,
-        )
+        programs = images * (x.shape[1] // constants["BLOCK_C"])
+        arrays = pixels_last(dy), x, y, stack.parameter(names[0]), moments
+        gradients = dx, dx if through is None else through, partial
+        stack.launch(kernels.group_norm_backward, programs, *arrays, *gradients, images, **constants)
         update_vectors(stack, names, partial.view(stack.positions, images, -1).transpose(0, 1))
         return dx, None, None, None, *(() if through is None else (through,))
