@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import cleandoc
-from itertools import combinations, product
 from typing import Any
 
 from heliomesh.common import catalog
@@ -19,9 +18,7 @@ from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.on_air import Format
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import Learning
-from heliomesh.studies.decomposition import label_of
-from heliomesh.studies.fair import PLANNERS, fair_scheme, first_scheme
-from heliomesh.studies.gain import COUPLED, IDEALS, ON_PAPER, RIVALS, SEPARATE
+from heliomesh.studies.gain import COUPLED, RIVALS, SEPARATE
 from heliomesh.studies.line import FORMS, LOSSLESS, OURS, PAIRS, PAPER, Line
 from heliomesh.studies.results import Against
 from heliomesh.tasks.footprint import update_bits
@@ -49,7 +46,7 @@ class Experiment:
         return [replace(line, figure=self.name) for line in self.rows(quick)]
 
 
-def _experiment(title: str, against: Against, **facts: Any) -> Callable[[Rows], Experiment]:
+def experiment(title: str, against: Against, **facts: Any) -> Callable[[Rows], Experiment]:
     """Make an experiment of a function that lists its lines; its name and the first line of its docstring count."""
 
     def made(rows: Rows) -> Experiment:
@@ -131,13 +128,13 @@ THREE_PARTITIONS = {**PARTITIONS, "Dir(0.1)": SKEWED}
 _SEEDS_FACTOR = 4  # schemes of one order lie closer together than the usual seeds can show
 
 
-@_experiment("Accuracy over slots, CIFAR-10", PAIRS, of_paper="Fig. 3")
+@experiment("Accuracy over slots, CIFAR-10", PAIRS, of_paper="Fig. 3")
 def accuracy_cifar10(quick: bool) -> list[Line]:
     """Accuracy against slots on CIFAR-10 with ResNet-18, i.i.d. and Dir(0.8), all schemes."""
     return CIFAR10.grid(quick, (*PAPER, *OURS, LOSSLESS), PARTITIONS)
 
 
-@_experiment("Accuracy over slots, Fashion-MNIST", PAIRS, of_paper="Fig. 2")
+@experiment("Accuracy over slots, Fashion-MNIST", PAIRS, of_paper="Fig. 2")
 def accuracy_fashion_mnist(quick: bool) -> list[Line]:
     """Accuracy against slots on Fashion-MNIST, i.i.d. and Dir(0.8), all schemes."""
     return FASHION_MNIST.grid(quick, (*PAPER, *OURS, LOSSLESS), PARTITIONS)
@@ -167,7 +164,7 @@ _RULES = tuple(
 )
 
 
-@_experiment(
+@experiment(
     "Accuracy over slots under strong interference, Fashion-MNIST", PAIRS, of_paper="Fig. 2, with more interference"
 )
 def accuracy_interference(quick: bool) -> list[Line]:
@@ -180,7 +177,7 @@ def accuracy_interference(quick: bool) -> list[Line]:
     return _order_of_schemes(quick, {name: {"link.waterfall": 3.0, **rule} for name, rule in rules.items()})
 
 
-@_experiment(
+@experiment(
     "Accuracy over slots with the paper's panel, Fashion-MNIST", PAIRS, of_paper="Fig. 2, with the paper's panel"
 )
 def accuracy_panel(quick: bool) -> list[Line]:
@@ -193,13 +190,13 @@ def accuracy_panel(quick: bool) -> list[Line]:
     return _order_of_schemes(quick, {f"φ = {phi:g}": {**panel, "link.waterfall": phi} for phi in (1.0, 0.3)})
 
 
-@_experiment("Aggregation rules, Fashion-MNIST", "model gossip", of_paper="Section II, the rule of aggregation")
+@experiment("Aggregation rules, Fashion-MNIST", "model gossip", of_paper="Section II, the rule of aggregation")
 def aggregation(quick: bool) -> list[Line]:
     """Gossip of models against the paper's rule of adding updates, i.i.d. and Dir(0.8)."""
     return FASHION_MNIST.grid(quick, _RULES, PARTITIONS)
 
 
-@_experiment("Accuracy over battery capacity, Fashion-MNIST", PAIRS, place="battery capacity [J]", of_paper="Fig. 4")
+@experiment("Accuracy over battery capacity, Fashion-MNIST", PAIRS, place="battery capacity [J]", of_paper="Fig. 4")
 def battery(quick: bool) -> list[Line]:
     """Accuracy against battery capacity: does the gain over the baselines widen?
 
@@ -223,13 +220,13 @@ def _forms(quick: bool, option: str, values: Sequence[int], settings: Mapping[st
     ]
 
 
-@_experiment("Accuracy over hops, Fashion-MNIST", 2, place="hops k", of_paper="Table I")
+@experiment("Accuracy over hops, Fashion-MNIST", 2, place="hops k", of_paper="Table I")
 def hops(quick: bool) -> list[Line]:
     """Accuracy against the number of hops that a device sees, k = 0 to 3, on a ring of diameter five."""
     return _forms(quick, "hops", range(4), PARTITIONS)
 
 
-@_experiment("Accuracy over rounds, Fashion-MNIST, Dir(0.8)", 0, place="rounds R", of_paper="Fig. 5")
+@experiment("Accuracy over rounds, Fashion-MNIST, Dir(0.8)", 0, place="rounds R", of_paper="Fig. 5")
 def rounds(quick: bool) -> list[Line]:
     """Accuracy against the number of improvement rounds R, none included."""
     return _forms(quick, "rounds", (0, 2) if quick else (0, 1, 2, 5, 10, 20), {"": DIRICHLET})
@@ -245,7 +242,7 @@ _DEFAULTS: dict[str, Changes] = {
 }
 
 
-@_experiment(
+@experiment(
     "Default state and action of the literal form, Fashion-MNIST, Dir(0.8)",
     "idle, full battery",
     of_paper="Section IV, the default state and action",
@@ -268,7 +265,7 @@ NETWORKS: dict[str, tuple[str, Changes]] = {
 }
 
 
-def _settings(quick: bool) -> Iterable[tuple[str, str, Changes, Changes]]:
+def settings_of_networks(quick: bool) -> Iterable[tuple[str, str, Changes, Changes]]:
     """Every network under every partition: name, setting, changes of both; a quick version has one network."""
     for network, (name, changes) in NETWORKS.items():
         if not quick or network == name == "ring10":
@@ -276,79 +273,22 @@ def _settings(quick: bool) -> Iterable[tuple[str, str, Changes, Changes]]:
                 yield name, f"{network}, {partition}", changes, own
 
 
-def _plans_on(name: str, planner: str) -> bool:
-    """Whether a planner fits: two hops of the paper's proposal need more memory than there is but on `ring10`."""
-    return planner != "decentralized" or name == "ring10"
-
-
-@_experiment("Planning for learning on equal terms, Fashion-MNIST", "contributions")
+@experiment("Planning for learning, Fashion-MNIST", "coupled")
 def learning(quick: bool) -> list[Line]:
-    """Planning for learning, planning for packets and rules of thumb: equal terms, tuned by one search.
+    """Planning for learning against planning for packets, and against rules that others use.
 
-    Every planner on equal terms, two of them on the paper's own, and the ideal, which does not ask for panels.
+    Every scheme on every network under every partition; the ideal does not ask how large panels are. Two hops of the
+    paper's proposal fit into memory on `ring10` only.
     """
-    found = []
-    for name, setting, changes, partition in _settings(quick):
-        schemes = [fair_scheme(planner, setting) for planner in PLANNERS]
-        schemes += [Scheme(f"{one.planner}, paper's terms", one.planner, one.options, COUPLED) for one in ON_PAPER]
-        schemes += [] if changes else IDEALS
-        found += [
-            FASHION_MNIST.line(quick, scheme, setting, changes, partition, network=name)
-            for scheme in schemes
-            if _plans_on(name, scheme.planner if isinstance(scheme.planner, str) else "")
-        ]
-    return found
-
-
-AGREE_SLOTS = 6
-_CHANGES: Mapping[str, tuple[str, str]] = {  # from one to the other
-    "rule": ("model", "reassigned"),
-    "actions": ("coupled", "separate"),
-    "agreement": ("none", f"last {AGREE_SLOTS} slots"),
-    "plan": ("receiver", "contributions"),
-}
-
-
-@_experiment("The parts of planning for learning, Fashion-MNIST", label_of(frozenset()), shared=True)
-def parts(quick: bool) -> list[Line]:
-    """What are the aggregation rule, separate actions, an agreement phase and the plan worth, each on its own?
-
-    All sets of the four changes that lead from `receiver` on the paper's terms to `contributions`.
-    """
-    subsets = [frozenset(some) for size in range(len(_CHANGES) + 1) for some in combinations(_CHANGES, size)]
-    found = []
-    for name, setting, changes, partition in _settings(quick):
-        for made in subsets if name == "ring10" else ():
-            rule, actions, _, planner = (pair[one in made] for one, pair in _CHANGES.items())
-            terms = {"learning.aggregation": rule, "energy.actions": actions}
-            agree = AGREE_SLOTS if "agreement" in made else 0
-            scheme = Scheme(label_of(made), planner, {}, terms, agree)
-            found.append(FASHION_MNIST.line(quick, scheme, setting, changes, partition))
-    return found
-
-
-@_experiment("Every plan under all terms, Fashion-MNIST, ring10", "contributions")
-def cells(quick: bool) -> list[Line]:
-    """Which plan is best under which aggregation rule, action set and agreement phase? Defaults, on `ring10`.
-
-    The paper's rule adds updates, so whoever does not train has nothing to say: it has neither separate actions nor
-    agreement, and comes with the weights under which it does not diverge.
-    """
-    terms: dict[str, tuple[dict[str, Any], int]] = {"update, coupled": ({"energy.actions": "coupled", **_UPDATE}, 0)}
-    for rule, actions, agree in product(_CHANGES["rule"], _CHANGES["actions"], (0, AGREE_SLOTS)):
-        changes = {"learning.aggregation": rule, "energy.actions": actions}
-        terms[f"{rule}, {actions}{', agreement' if agree else ''}"] = changes, agree
     return [
-        FASHION_MNIST.line(quick, replace(first_scheme(planner), changes=own, agree=agree), place, partition)
-        for setting, partition in THREE_PARTITIONS.items()
-        for kind, (own, agree) in terms.items()
-        for place in (f"{setting}, {kind}",)
-        for planner in PLANNERS
-        if planner != "bids"
+        FASHION_MNIST.line(quick, scheme, setting, changes, partition, network=name)
+        for name, setting, changes, partition in settings_of_networks(quick)
+        for scheme in RIVALS
+        if (scheme.planner != IDEAL or not changes) and (scheme.planner != "decentralized" or name == "ring10")
     ]
 
 
-@_experiment("Planning for learning, CIFAR-10", "coupled")
+@experiment("Planning for learning, CIFAR-10", "coupled")
 def learning_cifar10(quick: bool) -> list[Line]:
     """Planning for learning against planning for packets on CIFAR-10 with ResNet-18, on `ring10`.
 
@@ -368,7 +308,7 @@ _FORMATS: tuple[Format, ...] = ("float32", "float16", "int8", "top-k")
 _FLOAT32_SECOND = 2.0  # the paper's transmission time
 
 
-@_experiment("Formats on the air, Fashion-MNIST", "float32", radio=True)
+@experiment("Formats on the air, Fashion-MNIST", "float32", radio=True)
 def on_air(quick: bool) -> list[Line]:
     """Formats on the air at equal harvests: fewer bits take less time, so their joules serve something else.
 
@@ -392,7 +332,7 @@ def on_air(quick: bool) -> list[Line]:
 _PILOT = {"i.i.d.": 0.22, "Dir(0.8)": 0.715, "Dir(0.1)": 2.66}
 
 
-@_experiment("Weights of bias and deadlines, Fashion-MNIST", "pilot")
+@experiment("Weights of bias and deadlines, Fashion-MNIST", "pilot")
 def weights(quick: bool) -> list[Line]:
     """How good is the weight of bias that a pilot finds, and what do deadlines all along bring?
 
@@ -415,7 +355,7 @@ def weights(quick: bool) -> list[Line]:
 
 EXPERIMENTS = (
     *(accuracy_cifar10, accuracy_fashion_mnist, accuracy_interference, accuracy_panel, aggregation, battery),
-    *(defaults, hops, cells, learning, learning_cifar10, on_air, parts, rounds, weights),
+    *(defaults, hops, learning, learning_cifar10, on_air, rounds, weights),
 )
 
 

@@ -27,9 +27,6 @@ SCHEMES = (
     Scheme("paper's proposal", "decentralized", changes=COUPLED),
     Scheme("uncoordinated", "uncoordinated", changes=COUPLED),
 )
-# what stands beside them on the paper's own terms, and what no plan can reach: all train and send, nothing is lost
-ON_PAPER = (Scheme("receiver", "receiver"), Scheme("decentralized", "decentralized", {"hops": 2}))
-IDEALS = (Scheme(IDEAL, IDEAL, changes=COUPLED), Scheme(f"{IDEAL}, agreement", IDEAL, changes=COUPLED, agree=6))
 # what experiments compare: plans for packets, rules that others use, plans for learning, and the ideal
 RIVALS = (
     Scheme("coupled", "receiver", changes=COUPLED),
