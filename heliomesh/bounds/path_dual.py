@@ -28,7 +28,7 @@ from heliomesh.bounds.minorant import DeviceClass, device_classes, first_laws
 from heliomesh.bounds.paths import Paths
 from heliomesh.bounds.soft_cells import joint_sums, marginals, with_slope
 from heliomesh.bounds.soft_programs import log_sum
-from heliomesh.grid.single_device import reached_values
+from heliomesh.grid.after_spending import Spending
 from heliomesh.model.policy import Track
 from heliomesh.model.problem import Problem, interpolated
 from heliomesh.slot.coordination import Coordination, Group
@@ -152,12 +152,13 @@ class PathDual:
     def _programs(self, paid: Tensor, temperature: float) -> Tensor:
         """Σ_j V_j on the grid; (path,)."""
         problem, every = self.problem, torch.arange(self.problem.num_devices, device=paid.device)
+        spending = Spending(problem, every)
         value = paid.new_zeros(problem.num_devices, len(self.paths), problem.num_energy)
         for slot in range(problem.slots - 1, -1, -1):
             if slot < problem.slots - 1:
                 value = filled(problem, every, value, self.paths.phase[:, slot])
                 value = value if self.penalty is None else value - self.penalty[slot]
-            choice = reached_values(problem, every, value) + paid[slot].unsqueeze(2)
+            choice = spending.reached(value) + paid[slot].unsqueeze(2)
             value = _soft_least(choice, temperature)
         return (value * problem.initial_energy_law.unsqueeze(1)).sum((0, 2))
 

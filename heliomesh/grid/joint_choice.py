@@ -14,8 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.grid.energy_after_action import EnergyAfterAction
-from heliomesh.grid.numpy_lookup import Floats, Ints, NumpyEnergyLookup, is_few, last_of
+from heliomesh.grid.after_spending import EnergyAfterAction, Floats, Ints, NumpyEnergyLookup, is_few, last_of
 from heliomesh.model.endless import EndlessOptions
 from heliomesh.model.overhead import Overhead, Talk, coordination_overhead, coordination_talk
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation

@@ -23,10 +23,9 @@ from torch import Tensor
 
 from heliomesh.bounds.minorant import plan_grid
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB
+from heliomesh.grid.after_spending import EnergyAfterAction, Floats, Ints, NumpyEnergyLookup, is_few
 from heliomesh.grid.best_response import descend, starting_laws
-from heliomesh.grid.energy_after_action import EnergyAfterAction
 from heliomesh.grid.joint_choice import JointChoice, RoundsOptions
-from heliomesh.grid.numpy_lookup import Floats, Ints, NumpyEnergyLookup, is_few
 from heliomesh.grid.single_device import action_laws
 from heliomesh.model.endless import TURN_SLOTS, endless_plan, one_cycle
 from heliomesh.model.planner_context import PlannerContext

@@ -27,12 +27,11 @@ from torch import Tensor
 from heliomesh.bounds.minorant import plan_grid
 from heliomesh.bounds.receiver_classes import receiver_terms, surroundings
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.grid.after_spending import EnergyAfterAction, Floats, Ints, JointTable, NumpyEnergyLookup
 from heliomesh.grid.best_response import descend, starting_laws
 from heliomesh.grid.cycle_fixed_point import most_rounds
-from heliomesh.grid.energy_after_action import EnergyAfterAction
 from heliomesh.grid.exact import backward_induction, induction_bytes
 from heliomesh.grid.joint_choice import JointChoice, RoundsOptions, TablesAhead
-from heliomesh.grid.numpy_lookup import Floats, Ints, JointTable, NumpyEnergyLookup
 from heliomesh.model.endless import TURN_SLOTS, cycle_of, endless_plan
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Observation, Plan
