@@ -2,7 +2,7 @@
 
     b' = step(b − e(a), harvest),    Q(b, a) = price(a) + W(b − e(a)),    W(x) = E[V(b') | x left after spending]
 
-W is a table over energy states, a weather and a battery level each, and is read at b − e(a), with linear interpolation
+W is a table over energy states, a weather and a battery level each. It is read at b − e(a), linearly interpolated:
 
     W(x) = (1 − share) · W[low] + share · W[low + 1].
 
@@ -10,10 +10,10 @@ W is a table over energy states, a weather and a battery level each, and is read
   grid tells how far what is left lies above an energy state, `Actions.overshoot`; nowhere on a grid that rounds up.
 - At true batteries, which lie anywhere: `EnergyAfterAction`, own tables and joint ones. `NumpyEnergyLookup` and
   `JointTable` find the same, to the bit, for networks whose operations take longer to begin than to do: NumPy begins
-  sooner than torch, and what depends on no state is prepared once. Interpolation stays with torch, whose `lerp` rounds
+  sooner than torch, and what depends on no state is prepared once. Interpolation stays with torch: its `lerp` rounds
   once where NumPy rounds twice.
-- By a soft minimum over actions (`bounds/soft_programs.py`) and along sampled paths (`bounds/path_dual.py`): both read W
-  by `Spending`. Bounds for continuous batteries lower it by its bends (`bounds/minorant.py`).
+- By a soft minimum over actions (`bounds/soft_programs.py`), along sampled paths too: as a matrix, `Spending.shares`.
+  Bounds for continuous batteries lower W by its bends (`bounds/minorant.py`).
 """
 
 from dataclasses import dataclass
@@ -80,14 +80,20 @@ class Spending:
             return None
         return overshoot[self.devices].to(self.problem.dtype).repeat(1, self.problem.num_energy)
 
+    @cached_property
+    def shares(self) -> Tensor:
+        """Shares by which an action leaves a state's energy on either grid point; (device, energy × action, left)."""
+        one = torch.ones(*self.lower.shape, 1, dtype=self.problem.dtype, device=self.lower.device)
+        above = 0 * one if self.share is None else self.share.unsqueeze(-1)
+        shares = one.new_zeros(*self.lower.shape, self.problem.num_energy)
+        shares.scatter_(2, self.lower.unsqueeze(-1), one - above)
+        return shares.scatter_add_(2, self.upper.unsqueeze(-1), above)
+
     def values(self, future: Tensor, device_axis: int = -2) -> Tensor:
         """A table (..., device, ..., energy) at what actions leave; one more axis (..., action)."""
-        between = (1,) * (-2 - device_axis)
-        lower, upper = (
-            table.reshape(len(table), *between, -1).expand(*future.shape[:-1], -1)
-            for table in (self.lower, self.upper)
-        )
-        share = None if self.share is None else self.share.reshape(len(self.share), *between, -1)
+        rows = (len(self.devices), *(1,) * (-2 - device_axis), -1)
+        lower, upper = (at.reshape(rows).expand(*future.shape[:-1], -1) for at in (self.lower, self.upper))
+        share = None if self.share is None else self.share.reshape(rows)
         return values_left(future, lower, upper, share).unflatten(-1, self.barred.shape[1:])
 
     def reached(self, future: Tensor) -> Tensor:

@@ -269,9 +269,8 @@ def minimise(
                 continue
             first, length = needed - stage.steps_up[choice], levels - needed
             future_of = _aligned(value, frontier, stage, choice)
-            candidate = narrowed(future_of, battery, first, length, stage.overshoot[choice]) + cost.select(
-                own, choice
-            )
+            reached = narrowed(future_of, battery, first, length, stage.overshoot[choice])
+            candidate = reached + cost.select(own, choice)
             known = best.narrow(battery, needed, length)
             if code is not None and best_code is not None and equal is not None:
                 inherited = _aligned(code, frontier, stage, choice)
