@@ -46,7 +46,7 @@ class Foresight:
 @torch.no_grad()
 def learned(dual: PathDual, prices: list[Tensor]) -> Foresight:
     """Mean prices by the levels of devices' links, and what receivers lose by the weather, along sampled paths."""
-    paths, lost = dual.paths, dual.received(prices, 0.0).flatten()
+    paths, lost = dual.paths, dual.received(prices).flatten()
     seen = torch.nn.functional.one_hot(paths.weather.flatten(), paths.weathers).to(lost)
     mean = torch.where(seen.sum(0) > 0, lost @ seen / seen.sum(0).clamp_min(1), lost.mean())
     return Foresight(_watched(dual, prices), mean)

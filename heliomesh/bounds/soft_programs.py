@@ -40,9 +40,7 @@ class SoftPrograms(DevicePrograms):
 
         price (device, channel state, sky, action), value after the slot (device, channel state, energy).
         """
-        if self.goes_on(slot):
-            value = value @ self.kernels(slot).transpose(1, 2)
-            value = moved_channels(value, self.axes, self.problem.channel.kernel.to(value.dtype))
+        value = self.followed(value, slot) if self.goes_on(slot) else value
         reached = (value @ self.shares.transpose(1, 2)).reshape(*value.shape, price.shape[-1])
         reached.view(*price.shape[:3], -1, price.shape[3]).add_(price.unsqueeze(3))
         return reached.add_(self.barred.unsqueeze(1))
@@ -50,10 +48,16 @@ class SoftPrograms(DevicePrograms):
     def carried_back(self, taken: Tensor, slot: int) -> Tensor:
         """Derivative by the value after a slot, from that by its choices; the adjoint of `choices`."""
         left = taken.flatten(2) @ self.shares
-        if not self.goes_on(slot):
-            return left
-        left = moved_channels(left, self.axes, self.problem.channel.kernel.to(left.dtype).T)
-        return left @ self.kernels(slot)
+        return self.led_back(left, slot) if self.goes_on(slot) else left
+
+    def followed(self, value: Tensor, slot: int) -> Tensor:
+        """E[value of the next slot | energy left, channels now]; (device, channel state, energy) likewise."""
+        value = value @ self.kernels(slot).transpose(1, 2)
+        return moved_channels(value, self.axes, self.problem.channel.kernel.to(value.dtype))
+
+    def led_back(self, left: Tensor, slot: int) -> Tensor:
+        """Its adjoint."""
+        return moved_channels(left, self.axes, self.problem.channel.kernel.to(left.dtype).T) @ self.kernels(slot)
 
 
 def moved_channels(value: Tensor, axes: int, kernel: Tensor) -> Tensor:

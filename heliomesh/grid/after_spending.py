@@ -89,7 +89,7 @@ class Spending:
         shares.scatter_(2, self.lower.unsqueeze(-1), one - above)
         return shares.scatter_add_(2, self.upper.unsqueeze(-1), above)
 
-    def values(self, future: Tensor, device_axis: int = -2) -> Tensor:
+    def read(self, future: Tensor, device_axis: int = -2) -> Tensor:
         """A table (..., device, ..., energy) at what actions leave; one more axis (..., action)."""
         rows = (len(self.devices), *(1,) * (-2 - device_axis), -1)
         lower, upper = (at.reshape(rows).expand(*future.shape[:-1], -1) for at in (self.lower, self.upper))
@@ -98,7 +98,7 @@ class Spending:
 
     def reached(self, future: Tensor) -> Tensor:
         """The same of a table (device, row, energy), +∞ where a state does not pay for an action."""
-        return self.values(future, -3) + self.barred.unsqueeze(1)
+        return self.read(future, -3) + self.barred.unsqueeze(1)
 
 
 def spread_action(table: Tensor, axis: int, left: Tensor) -> Tensor:

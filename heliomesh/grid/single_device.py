@@ -33,7 +33,7 @@ def opportunity_values(problem: Problem, price: Tensor) -> Tensor:
     futures = torch.empty(slots, devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
     for slot in range(slots - 1, -1, -1):
         futures[slot] = value if slot == slots - 1 else future_values(problem, slot, value)
-        reached = spending.values(futures[slot]) + spending.barred
+        reached = spending.read(futures[slot]) + spending.barred
         value = torch.stack([(now.unsqueeze(1) + reached).amin(-1) for now in price[slot].to(reached)]).mean(0)
     return futures
 
@@ -97,7 +97,7 @@ class OwnPrograms(DevicePrograms):
 
     def _costs(self, future: Tensor, price: Tensor) -> Tensor:
         """Price and future of every action; (..., device, energy), (..., action) → (..., device, energy, action)."""
-        return self.values(future).add_(price.unsqueeze(-2)).add_(self.barred)
+        return self.read(future).add_(price.unsqueeze(-2)).add_(self.barred)
 
     def action_laws(self, actions: Tensor) -> Tensor:
         """Law of every action in every slot; actions (slot, device, energy) → (slot, device, action).

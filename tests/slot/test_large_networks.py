@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.bounds import path_ascent, sampled_bound
+from heliomesh.bounds import sampled_bound
 from heliomesh.bounds.paths import drawn_paths
 from heliomesh.model import threads
 from heliomesh.simulation import slot_loop
@@ -89,9 +89,11 @@ def test_prices_sought_in_float32_give_nearly_the_same_bound(state, monkeypatch)
     problem = _network(30, {"channel.state": state}).wide
     paths = drawn_paths(problem, range(2), 0)
     levels = problem.battery.levels
-    plain = sampled_bound.path_bounds(problem, paths, None, levels, 30, lambda items, *_: items)
-    found = path_ascent.PathAscent(problem, levels).bounds(paths, 30, lambda items, *_: items)
-    assert not path_ascent.is_large(problem)
+    plain, found = (
+        sampled_bound.PathSearch(problem, levels, narrow).bounds(paths, None, 30, lambda items, *_: items)
+        for narrow in (False, True)
+    )
+    assert not sampled_bound.is_large(problem)
     monkeypatch.setattr(threads, "_MOST_DEVICES", 10)
-    assert path_ascent.is_large(problem)
+    assert sampled_bound.is_large(problem)
     torch.testing.assert_close(found, plain, rtol=1e-4, atol=0)
