@@ -51,7 +51,7 @@ OLD_NAMES = {
     "watch": "device watch",
     "fleet": "device fleet",
     "prune": "compare SCENARIO --set network.keep_gap=0.8",
-    "scope": "plan SCENARIO decentralized --option grow=true",
+    "scope": "plan SCENARIO decentralized --option hops=2",
 }
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from heliomesh.bounds.minorant import plan_grid
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
-from heliomesh.grid.energy_after_action import EnergyAfterAction
+from heliomesh.grid.after_spending import EnergyAfterAction
 from heliomesh.grid.single_device import opportunity_values
 from heliomesh.model.overhead import Talk, paid_talk, talk_joule
 from heliomesh.model.planner_context import PlannerContext

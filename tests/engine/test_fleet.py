@@ -439,7 +439,6 @@ def test_a_death_during_planning_is_said() -> None:
         ),
         ("decentralized", {"form": "literal"}, "option.form: expected 'default' in a fleet"),
         ("decentralized", {"sweeps": 2}, "option.sweeps: expected 1 in a fleet"),
-        ("decentralized", {"grown": [1]}, "option.grown: expected () in a fleet"),
         ("decentralized", {"share_tables": True}, "option.share_tables: expected false in a fleet"),
         ("uncoordinated", {"rounds": 2}, "uncoordinated option.rounds"),
     ],

@@ -126,8 +126,6 @@ def _checked(options: Mapping[str, Any]) -> Options:
     for name, expected, reason in (
         ("form", "default", "whose steps devices take by messages"),
         ("sweeps", 1, "since later sweeps need the energy laws of devices beyond k hops"),
-        ("grown", (), "since devices install views of one size"),
-        ("grow", False, "since devices install views of one size"),
         ("levels", None, "whose devices share the scenario's grid"),
     ):
         actual, place = getattr(settings, name), f"{WITH_OTHERS} option.{name}"
