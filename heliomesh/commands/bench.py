@@ -1,4 +1,4 @@
-"""`heliomesh bench`: the leaderboard of planners on fixed scenarios."""
+"""Every planner on ten fixed scenarios: the leaderboard."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,9 +18,7 @@ from heliomesh.studies.bench.bench import TOLERANCE, Planner, add_line, bench, l
 from heliomesh.studies.bench.line import read_line
 from heliomesh.studies.bench.scenarios import BENCH
 
-app = typer.Typer(
-    invoke_without_command=True, add_completion=False, help="Every planner on ten fixed scenarios: the leaderboard."
-)
+app = typer.Typer(invoke_without_command=True, add_completion=False, help=__doc__)
 PAGE = "leaderboard.md"  # in the folder of results
 
 OnlyOption = Annotated[list[str], option("A scenario. Repeatable; default: all ten.")]

@@ -1,4 +1,4 @@
-"""`heliomesh data`: list, get and verify datasets, and show how a scenario deals them out."""
+"""List, get and verify datasets; show how they are split."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,7 +21,7 @@ from heliomesh.tasks.partition import split
 from heliomesh.tasks.retrieval.search import Found, cache_folder, is_cached, is_started, origin, retrieve, verify
 from heliomesh.tasks.retrieval.source import Source
 
-app = typer.Typer(no_args_is_help=True, help="List, get and verify datasets; show how they are split.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 
 
 @app.command("list")

@@ -4,18 +4,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from heliomesh.commands.terminal import console, note, say
 from heliomesh.common.durable import without_nan
-from heliomesh.common.memory_limit import readable
 from heliomesh.model.doubts import doubts
 from heliomesh.model.problem import Problem, build
-from heliomesh.pages.intervals import interval_text, seeds_text
+from heliomesh.pages.intervals import cell
 from heliomesh.scenario.scenario import Scenario
-from heliomesh.simulation.diagnostics import Interval
 
 if TYPE_CHECKING:
     from heliomesh.studies.gap_ledger import GapLedger
@@ -73,18 +70,9 @@ def table(
 
 def _cell(value: Any, title: str) -> str:
     form = _FORMS.get(max((start for start in _FORMS if title.startswith(start)), key=len, default=""), "")
-    if value is None:
-        return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if not form or isinstance(value, str):
-        return text_of(value)
-    if form == "B":
-        return readable(value)
-    factor, form = (100.0, f"{form[:-1]}f") if form.endswith("%") else (1.0, form)
-    if isinstance(value, np.ndarray):
-        return seeds_text(value, form, factor)
-    return interval_text(value, form, factor) if isinstance(value, Interval) else f"{factor * value:{form}}"
+    return cell(value, form) if form or value is None else text_of(value)
 
 
 def text_of(value: object) -> str:

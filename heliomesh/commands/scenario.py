@@ -1,4 +1,4 @@
-"""`heliomesh scenario`: list, show and check scenarios."""
+"""List, show and check scenarios."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from heliomesh.scenario.files import shipped
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.tasks.dataset import find_dataset
 
-app = typer.Typer(no_args_is_help=True, help="List, show and check scenarios.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 
 
 @app.command("list")

@@ -1,4 +1,4 @@
-"""`heliomesh study`: what planning for learning gives, what a changing world costs, how heterogeneous data are."""
+"""Compare plans for learning, in a changing world, and pilot the data."""
 
 import math
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from heliomesh.studies.live import UNCHANGED, Survivors, Trial, live
 from heliomesh.studies.pilot import pilot
 from heliomesh.studies.tuning import tune
 
-app = typer.Typer(no_args_is_help=True, help="Compare plans for learning, in a changing world, and pilot the data.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 
 CURVES = "curves.svg"
 
