@@ -62,11 +62,8 @@ def _publish(folder: Path, as_json: bool = False) -> None:
     """Write the page, and print its first table."""
     board = leaderboard(folder)
     write_text(folder / PAGE, leaderboard_text(board))
-    if as_json:
-        show(True, board.table().to_dict("records"))
-        return
-    say(overall_text(board), lines=True)
-    say(f"{folder / PAGE} has every scenario")
+    more = f"{folder / PAGE} has every scenario"
+    show(as_json, board.table().to_dict("records"), overall_text(board), more)
 
 
 @app.command("list")
@@ -83,8 +80,8 @@ def list_command(as_json: JsonOption = False) -> None:
         }
         for one in BENCH.scenarios
     ]
-    lines = [f"{row['scenario']}: {row['description']}" for row in rows]
-    show(as_json, {"bench": BENCH.version, "scenarios": rows}, *lines, width=max(map(len, lines)))
+    lines = (f"{row['scenario']}: {row['description']}" for row in rows)
+    show(as_json, {"bench": BENCH.version, "scenarios": rows}, *lines)
 
 
 @app.command("add")

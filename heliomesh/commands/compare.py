@@ -160,18 +160,18 @@ def _accuracy_table(trained: Mapping[str, Sequence[Run]], problem: Problem) -> T
 
 
 def _target_table(trained: Mapping[str, Sequence[Run]], target: float) -> Table:
-    """Slots and joules to the target, and joules at the end, with differences from the first scheme by seed."""
+    """Slots and joules to the target, and joules in all, with differences from the first scheme by seed."""
     found = {planner: scores(runs, target) for planner, runs in trained.items()}
     first = next(iter(found))
+    titles = {"slots_to_target": "slots", "joule_to_target": "joule", "spent_joule": "joule in all"}
     rows = []
     for planner, own in found.items():
         reached = np.isfinite(own["slots_to_target"])
         cells: dict[str, Any] = {"planner": planner, "reached by": f"{reached.sum()} of {len(reached)}"}
-        for name in ("slots_to_target", "joule_to_target", "spent_joule"):
-            title = name.replace("_", " ")
-            cells |= {title: own[name], f"{title}, against {first}": own[name] - found[first][name]}
+        for name, title in titles.items():
+            cells |= {title: own[name], f"more {title}": own[name] - found[first][name]}
         rows.append(cells)
-    return table(rows, f"until the mean device reaches {target:.0%}")
+    return table(rows, f"until the mean device reaches {target:.0%}; differences from {first}")
 
 
 def _row_facts(row: Row, ledger: GapLedger | None, target: float | None) -> dict[str, Any]:

@@ -86,11 +86,8 @@ def split_command(
         {"device": str(device), "samples": row.sum()} | {str(label): count for label, count in enumerate(row)}
         for device, row in enumerate(counts)
     ]
-    show(as_json, {"dataset": dataset.name, "samples": counts.tolist()}, table(rows, title))
-    if not as_json:
-        say(partition.summary())
-    if out is not None and not as_json:
-        say(f"{out}: open it in a browser")
+    facts = {"dataset": dataset.name, "samples": counts.tolist()}
+    show(as_json, facts, table(rows, title), partition.summary(), out and f"{out}: open it in a browser")
 
 
 @app.command("verify")

@@ -20,35 +20,43 @@ if TYPE_CHECKING:
 # How numbers are written, by how their column's title begins: bytes by B, shares that are shown in percent by %.
 _TITLES = {
     "B": ("offline", "online/slot", "size"),
-    ".0f": ("joule",),
+    ".0f": ("joule", "slots"),
     ".1%": ("arrived %", "trains %"),
     ".2f": ("accuracy %", "at the end", "over the run %", "since the change"),
     ".2%": ("average model %", "least device %", "mean device %"),
     ".3f": ("cost",),
     ".4f": ("cost per slot", "against the stale plan"),
     ".4%": ("% per joule",),
+    "+.0f": ("more ",),
     "+.2f": ("disagreement", "gap to", "learning gains", "optimiser", "over ", "steps not trained"),
     "+.2%": ("against ", "gap %"),
 }
 _FORMS = {title: form for form, titles in _TITLES.items() for title in titles}
 
 
-def show(as_json: bool, facts: object, *parts: Table | str, width: int = 0) -> None:
-    """Print the facts as JSON; or tables and sentences, in so many columns at least."""
+def show(as_json: bool, facts: object, *parts: Table | str | None, width: int = 0) -> None:
+    """Print the facts as JSON; or tables, in so many columns at least, and sentences."""
     if as_json:
         say(json.dumps(without_nan(facts), indent=2), lines=True)
         return
-    screen = console(width=max(width, console().width))
     for part in parts:
-        screen.print(part)
+        if isinstance(part, Table):
+            console(width=max(width, console().width)).print(part)
+        elif part is not None:
+            say(part, lines=True)
 
 
 def print_facts(facts: Mapping[str, Any], as_json: bool) -> None:
     """Print facts in two columns, or as JSON."""
+    show(as_json, facts, facts_table(facts))
+
+
+def facts_table(facts: Mapping[str, Any]) -> Table:
+    """Two columns: names and values."""
     listed = Table(show_header=False, box=None)
     for name, value in facts.items():
         listed.add_row(name, text_of(value))
-    show(as_json, facts, listed)
+    return listed
 
 
 def table(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from heliomesh.commands import options as shared
-from heliomesh.commands.facts import build_noted, gap_table, print_facts, show
+from heliomesh.commands.facts import build_noted, facts_table, gap_table, show
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.progress import TrainingProgress
 from heliomesh.commands.terminal import note
@@ -82,11 +82,8 @@ def run_command(
     facts = _run_facts(run, out) | summarise(trace).facts()
     if asked.with_diagnosis:
         facts |= diagnose(job.scenario, trace, run, 0).facts()
-    if ledger is not None and asked.as_json:
-        facts["ledger"] = ledger.facts()
-    print_facts(facts, asked.as_json)
-    if ledger is not None and not asked.as_json:
-        show(False, None, gap_table({trace.planner: ledger}))
+    lost = {"ledger": ledger.facts()} if ledger is not None else {}
+    show(asked.as_json, facts | lost, facts_table(facts), ledger and gap_table({trace.planner: ledger}))
 
 
 def _own(job: Job, trace: Trace) -> Trace:

@@ -11,7 +11,7 @@ from rich.table import Table
 from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, show, table
 from heliomesh.commands.options import flattened, option
-from heliomesh.commands.terminal import note, say
+from heliomesh.commands.terminal import note
 from heliomesh.common.durable import write_text
 from heliomesh.pages.contour import border_notes, contour_svg, in_words
 from heliomesh.pages.sizing_page import sizing_page
@@ -85,9 +85,7 @@ def size_command(scenario: shared.ScenarioArgument, *, asked: SizeOptions) -> No
         is_page = out.suffix == ".html"
         write_text(out, sizing_page(sizing, base, title, prices) if is_page else contour_svg(sizing, title, prices))
     _check_reached(sizing)
-    show(asked.as_json, _facts(sizing, base, asked), *_parts(sizing, base, asked))
-    if out is not None and not asked.as_json:
-        say(f"{out}: written")
+    show(asked.as_json, _facts(sizing, base, asked), *_parts(sizing, base, asked), out and f"{out}: written")
 
 
 def _check_reached(sizing: Sizing) -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts, show, table
 from heliomesh.commands.options import flattened, option
-from heliomesh.commands.terminal import note, say
+from heliomesh.commands.terminal import note
 from heliomesh.field.living.detector import USUAL_FALSE_ALARM_PROB
 from heliomesh.jobs.steps import network_facts
 from heliomesh.learning.preflight import check_trainable
@@ -137,10 +137,9 @@ def change_command(
         draw_survivors(result.models, title, out / CURVES)
     asked = {"planner": planner, "changes": list(changes), "episodes": sampling.episodes}
     facts = result.facts()
-    parts = [] if output.as_json else _trial_parts(result, facts, title, problem.scenario)
-    show(output.as_json, network_facts(problem) | asked | facts, *parts)
-    if out is not None and not output.as_json:
-        say(f"{out / CURVES}: accuracy over slots")
+    parts = _trial_parts(result, facts, title, problem.scenario)
+    drawn = out and f"{out / CURVES}: accuracy over slots"
+    show(output.as_json, network_facts(problem) | asked | facts, *parts, drawn)
 
 
 def _trial_parts(result: Trial, facts: dict[str, Any], title: str, scenario: Scenario) -> Iterator[Table | str]:

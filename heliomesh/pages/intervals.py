@@ -36,7 +36,7 @@ def cell(value: Any, form: str) -> str:
     """
     if value is None or isinstance(value, str):
         return value or ""
-    if isinstance(value, float) and math.isnan(value):
+    if isinstance(value, float | np.ndarray) and np.isnan(value).any():
         return ""
     if form == "B":
         return readable(value)
