@@ -172,11 +172,9 @@ _FLAGS |= {"capacity_joule": "--capacity", "changes": "--change"}
 
 def _by_flag(error: MistakeError) -> str:
     """A mistake's sentence, with options in place of the fields that they set."""
-    field, text = getattr(error, "field", ""), str(error)
-    if field not in _FLAGS:
-        return text
-    first, rest = text.split(field, 1)
-    return f"{first}{_FLAGS[field]}{re.sub(r'target_[a-z]+', lambda name: _FLAGS.get(name[0], name[0]), rest)}"
+    field = getattr(error, "field", "")
+    text = str(error).replace(field, _FLAGS[field], 1) if field in _FLAGS else str(error)
+    return re.sub(r"\btarget_(loss|accuracy)\b", r"--target-\1", text)
 
 
 @contextmanager

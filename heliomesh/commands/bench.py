@@ -32,7 +32,6 @@ def bench_command(
     only: OnlyOption = [],  # noqa: B006
     planner: Annotated[list[str], option("A planner. Repeatable; default: all that are installed.")] = [],  # noqa: B006
     folder: FolderOption = _FOLDER,
-    again: Annotated[bool, option("Measure again what is there.", "--again")] = False,
     only_print: Annotated[bool, option("The page of what is stored.", "--only-print")] = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -42,7 +41,7 @@ def bench_command(
         _refuse_options(context)
         return
     if not only_print:
-        bench(folder, only, planner or None, again=again, **_watched(quiet or as_json))
+        bench(folder, only, planner or None, **_watched(quiet or as_json))
     _publish(folder, as_json)
 
 

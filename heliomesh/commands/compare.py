@@ -22,7 +22,6 @@ from heliomesh.model.doubts import remarks
 from heliomesh.model.problem import Problem, build
 from heliomesh.pages.intervals import seeds_title
 from heliomesh.pages.page import report
-from heliomesh.pages.pareto import pareto_svg
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.studies.compare import Comparison, Row, compare
 from heliomesh.studies.gap_ledger import GapLedger
@@ -100,6 +99,8 @@ def compare_command(
             planned = [f"{row.planner} {row.plan.seconds:.2f}" for row in result.rows if row.plan is not None]
             tell(f"Seconds of planning: {', '.join(planned)}.")
         if asked.svg is not None:
+            from heliomesh.pages.pareto import pareto_svg  # matplotlib is slow to import
+
             write_text(asked.svg, pareto_svg(result, f"{scenario}: cost against computation and messages"))
         if asked.runs is not None:
             result.save_runs(asked.runs)

@@ -11,7 +11,7 @@ from heliomesh.commands.terminal import console, note, say
 from heliomesh.common.durable import without_nan
 from heliomesh.model.doubts import doubts
 from heliomesh.model.problem import Problem, build
-from heliomesh.pages.intervals import cell
+from heliomesh.pages.intervals import cell, seeds_title
 from heliomesh.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -96,14 +96,9 @@ def text_of(value: object) -> str:
 
 def gap_table(ledgers: Mapping[str, "GapLedger"]) -> Table:
     """A line per planner: the gap and its parts in percentage points."""
-    several = len(next(iter(ledgers.values())).gap) > 1
-    title = f"accuracy lost against the lossless ideal, percentage points{', 95 % intervals' * several}"
-    found = {planner: ledger.intervals() for planner, ledger in ledgers.items()}
-    rows = [
-        {"planner": planner} | {name: part if several else part.mean for name, part in parts.items()}
-        for planner, parts in found.items()
-    ]
-    return table(rows, title)
+    seeds = len(next(iter(ledgers.values())).gap)
+    title = seeds_title("accuracy lost against the lossless ideal, percentage points", seeds)
+    return table([{"planner": planner, **ledger.points()} for planner, ledger in ledgers.items()], title)
 
 
 def build_noted(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:

@@ -1,6 +1,7 @@
-"""Numbers as text: means with their 95 % intervals, shares in percent, bytes."""
+"""Numbers as text: means with their 95 % intervals, shares in percent, bytes; and tables of them in Markdown."""
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,3 +45,9 @@ def cell(value: Any, form: str) -> str:
     if isinstance(value, np.ndarray):
         return seeds_text(value, form, factor)
     return interval_text(value, form, factor) if isinstance(value, Interval) else f"{factor * value:{form}}"
+
+
+def markdown_table(head: str, rows: Iterable[Sequence[str]], rule: str = "---") -> list[str]:
+    """Lines of a table, whose head names columns between bars, and an empty one."""
+    count = len(head.split(" | "))
+    return [f"| {head} |", f"|{f'{rule}|' * count}", *(f"| {' | '.join(cells)} |" for cells in rows), ""]

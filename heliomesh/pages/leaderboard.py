@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from heliomesh.pages.intervals import cell
-from heliomesh.pages.tables import markdown_table
+from heliomesh.pages.intervals import cell, markdown_table
 from heliomesh.studies.bench.bench import PLANNING_SECONDS
 from heliomesh.studies.bench.board import Leaderboard, Placement
 from heliomesh.studies.bench.line import BenchLine, label_of

@@ -57,11 +57,10 @@ def report(
     TrainingError, TraceError, TooLargeError, ScenarioError
         Where a folder holds no runs that fit on a page.
     """
-    with TemporaryDirectory() as folder:
-        if isinstance(runs, Comparison):
-            page = report_page(runs.save_runs(folder), title, every, runs.absences())
-        else:
-            page = report_page(runs, title, every)
+    absences = runs.absences() if isinstance(runs, Comparison) else ()
+    with TemporaryDirectory() as kept:
+        folders = runs.save_runs(kept) if isinstance(runs, Comparison) else runs
+        page = report_page(folders, title, every, absences)
     write_text(Path(out), page)
     return Path(out)
 

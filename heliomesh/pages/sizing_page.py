@@ -6,9 +6,10 @@ It is dark on screens that are; a browser chooses the picture.
 import base64
 from html import escape
 
-from heliomesh.pages.contour import DARK, LIGHT, contour_svg, description
+from heliomesh.pages.contour import DARK, LIGHT, contour_svg
 from heliomesh.pages.intervals import cell
 from heliomesh.pages.page import filled
+from heliomesh.pages.sizing_words import description
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.studies.sizing import BatteryPanel, Prices, Sizing
 

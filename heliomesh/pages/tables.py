@@ -3,7 +3,6 @@
 `publish` writes them with their picture.
 """
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from heliomesh.common.durable import make_folder, write_text
 from heliomesh.pages.figures import draw
-from heliomesh.pages.intervals import cell
+from heliomesh.pages.intervals import cell, markdown_table
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.line import BASELINE, Line
 from heliomesh.studies.reproduce import Figure
@@ -45,12 +44,6 @@ def figure_text(figure: Figure) -> str:
     plain = ["".join(letter for letter in one if letter.isalnum() or letter in " .,+-_") for one in made]
     lines += [f"Computed with {'; '.join(plain)}.", ""] if plain else []
     return "\n".join(lines) + "\n"
-
-
-def markdown_table(head: str, rows: Iterable[Sequence[str]], rule: str = "---") -> list[str]:
-    """Lines of a table, whose head names columns between bars, and an empty one."""
-    count = len(head.split(" | "))
-    return [f"| {head} |", f"|{f'{rule}|' * count}", *(f"| {' | '.join(cells)} |" for cells in rows), ""]
 
 
 _COLUMNS = (
