@@ -65,7 +65,11 @@ def test_a_trace_again_is_the_same_run_and_another_run_is_refused(call, tmp_path
     words = ("run", "tiny", "--trace", trace, "--out", tmp_path / "a", "--json", *TRAIN)
     code, printed, _ = call(*words)
     assert code == 0
-    assert call(*words) == (0, printed, f"note: {tmp_path / 'a'}: this run was finished before; nothing was trained\n")
+    assert call(*words) == (
+        0,
+        printed,
+        f"note: {tmp_path / 'a'}: this run was finished before; nothing was trained\n",
+    )
     code, printed, told = call(*words, "--seed", 7)
     assert (code, printed) == (2, "")
     assert "expected 0 (as in the folder), actual 7; another run needs an empty folder" in told

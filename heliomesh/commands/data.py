@@ -89,8 +89,8 @@ def split_command(
         {"device": str(device), "samples": row.sum()} | {str(label): count for label, count in enumerate(row)}
         for device, row in enumerate(counts)
     ]
-    facts = {"dataset": dataset.name, "samples": counts.tolist()}
-    show(as_json, facts, table(rows, title), partition.summary(), out and f"{out}: open it in a browser")
+    facts, drawn = {"dataset": dataset.name, "samples": counts.tolist()}, f"{out}: open it in a browser"
+    show(as_json, facts, table(rows, title), partition.summary(), drawn if out else None)
 
 
 @app.command("verify")

@@ -176,7 +176,8 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
     for name, one in inspect.signature(command).parameters.items():
         parts = [one]
         if is_dataclass(one.annotation):
-            groups[name], usual = one.annotation, one.annotation()
+            groups[name] = one.annotation
+            usual = groups[name]()
             own = {part.name: (getattr(usual, part.name), part.type) for part in fields(usual)}
             parts = [one.replace(name=part, default=value, annotation=kind) for part, (value, kind) in own.items()]
         spread += [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in parts]

@@ -82,8 +82,9 @@ def run_command(
     facts = _run_facts(run, out) | summarise(trace).facts()
     if asked.with_diagnosis:
         facts |= diagnose(job.scenario, trace, run, 0).facts()
-    lost = {"ledger": ledger.facts()} if ledger is not None else {}
-    show(asked.as_json, facts | lost, facts_table(facts), ledger and gap_table({trace.planner: ledger}))
+    lost = {} if ledger is None else {"ledger": ledger.facts()}
+    losses = None if ledger is None else gap_table({trace.planner: ledger})
+    show(asked.as_json, facts | lost, facts_table(facts), losses)
 
 
 def _own(job: Job, trace: Trace) -> Trace:

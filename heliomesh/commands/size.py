@@ -84,7 +84,7 @@ def size_command(scenario: shared.ScenarioArgument, *, asked: SizeOptions) -> No
         is_page = out.suffix == ".html"
         write_text(out, sizing_page(sizing, base, title, prices) if is_page else contour_svg(sizing, title, prices))
     _check_reached(sizing)
-    show(asked.as_json, _facts(sizing, base, asked), *_parts(sizing, base, asked), out and f"{out}: written")
+    show(asked.as_json, _facts(sizing, base, asked), *_parts(sizing, base, asked), f"{out}: written" if out else None)
 
 
 def _check_reached(sizing: Sizing) -> None:

@@ -138,7 +138,7 @@ def change_command(
     asked = {"planner": planner, "changes": list(changes), "episodes": sampling.episodes}
     facts = result.facts()
     parts = _trial_parts(result, facts, title, problem.scenario)
-    drawn = out and f"{out / CURVES}: accuracy over slots"
+    drawn = f"{out / CURVES}: accuracy over slots" if out else None
     show(output.as_json, network_facts(problem) | asked | facts, *parts, drawn)
 
 

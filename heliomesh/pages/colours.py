@@ -7,6 +7,8 @@ or draw them with another dash or mark.
 
 from typing import NamedTuple
 
+import numpy as np
+
 
 class Colour(NamedTuple):
     """One colour on light and on dark grounds."""
@@ -89,4 +91,4 @@ def class_colours(classes: int) -> list[str]:
     from matplotlib import colormaps  # slow to import
     from matplotlib.colors import to_hex
 
-    return [to_hex(colour) for colour in colormaps["cividis"].resampled(classes).colors]
+    return [to_hex(colour) for colour in colormaps["cividis"](np.linspace(0, 1, classes))]

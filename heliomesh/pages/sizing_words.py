@@ -21,16 +21,19 @@ def description(sizing: Sizing, prices: Prices | None = None) -> str:
 def in_words(sizing: Sizing, pair: BatteryPanel) -> str:
     """A pair with what was found there."""
     found = sizing.found[pair]
-    where = f"{pair.capacity_joule:g} J with {pair.panel:g} {sizing.axes.panel_unit}"
     dark = f", {100 * found.dark.mean:.1f} % dark" if sizing.is_drained else ""
-    return f"{where} ({found.mean:.4g} ± {found.half_width:.2g}{dark})"
+    return f"{_named(sizing, pair)} ({found.mean:.4g} ± {found.half_width:.2g}{dark})"
+
+
+def _named(sizing: Sizing, pair: BatteryPanel) -> str:
+    joule, panel = pair
+    return f"{joule:g} J with {panel:g} {sizing.axes.panel_unit}"
 
 
 def border_notes(sizing: Sizing) -> list[str]:
     """A sentence for each of the smallest pairs beyond which nothing was tried."""
-    unit = sizing.axes.panel_unit
+    lies = "lies at the border of the grid"
     return [
-        f"{pair.capacity_joule:g} J with {pair.panel:g} {unit} lies at the border of the grid "
-        f"({' and '.join(border)}): nothing beyond was tried."
+        f"{_named(sizing, pair)} {lies} ({' and '.join(border)}): nothing beyond was tried."
         for pair, border in sizing.at_border.items()
     ]
