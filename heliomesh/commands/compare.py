@@ -22,7 +22,6 @@ from heliomesh.model.doubts import remarks
 from heliomesh.model.problem import Problem, build
 from heliomesh.pages.intervals import seeds_title
 from heliomesh.pages.page import report
-from heliomesh.pages.pareto import pareto_svg
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.studies.compare import Comparison, Row, compare
 from heliomesh.studies.gap_ledger import GapLedger
@@ -100,6 +99,8 @@ def compare_command(
             planned = [f"{row.planner} {row.plan.seconds:.2f}" for row in result.rows if row.plan is not None]
             tell(f"Seconds of planning: {', '.join(planned)}.")
         if asked.svg is not None:
+            from heliomesh.pages.pareto import pareto_svg  # matplotlib is slow to import
+
             write_text(asked.svg, pareto_svg(result, f"{scenario}: cost against computation and messages"))
         if asked.runs is not None:
             result.save_runs(asked.runs)
@@ -160,18 +161,18 @@ def _accuracy_table(trained: Mapping[str, Sequence[Run]], problem: Problem) -> T
 
 
 def _target_table(trained: Mapping[str, Sequence[Run]], target: float) -> Table:
-    """Slots and joules to the target, and joules at the end, with differences from the first scheme by seed."""
+    """Slots and joules to the target, and joules in all, with differences from the first scheme by seed."""
     found = {planner: scores(runs, target) for planner, runs in trained.items()}
     first = next(iter(found))
+    titles = {"slots_to_target": "slots", "joule_to_target": "joule", "spent_joule": "joule in all"}
     rows = []
     for planner, own in found.items():
         reached = np.isfinite(own["slots_to_target"])
         cells: dict[str, Any] = {"planner": planner, "reached by": f"{reached.sum()} of {len(reached)}"}
-        for name in ("slots_to_target", "joule_to_target", "spent_joule"):
-            title = name.replace("_", " ")
-            cells |= {title: own[name], f"{title}, against {first}": own[name] - found[first][name]}
+        for name, title in titles.items():
+            cells |= {title: own[name], f"more {title}": own[name] - found[first][name]}
         rows.append(cells)
-    return table(rows, f"until the mean device reaches {target:.0%}")
+    return table(rows, f"until the mean device reaches {target:.0%}; differences from {first}")
 
 
 def _row_facts(row: Row, ledger: GapLedger | None, target: float | None) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def test_the_command_says_what_comes_after_the_last_slot(planner, kind, more, se
 
 
 def test_a_plan_for_ever_is_an_option_of_the_command():
-    done = CliRunner().invoke(app, ["plan", "tiny", "receiver", "--endless", "--json", "--quiet"])
+    done = CliRunner().invoke(app, ["plan", "tiny", "receiver", "-o", "endless=true", "--json", "--quiet"])
     assert done.exit_code == 0, done.output
     facts = json.loads(done.output)
     assert facts["repeats after [slots]"] == 1
