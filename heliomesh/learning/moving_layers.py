@@ -150,11 +150,9 @@ class _Pool(torch.autograd.Function):
         return below, None
 
 
-def program_on_a_cpu(model: nn.Module, precision: Precision, compiled: bool, strategy: str) -> Program:
+def program_on_a_cpu(model: nn.Module, precision: Precision, strategy: str) -> Program:
     """A model's program, for layers that move their own weights; raises ScenarioError for what cannot be executed."""
     check_precision(precision)
-    if compiled:
-        raise refuse(strategy, "compiled = true")
     if precision == "bf16":
         raise refuse(strategy, "precision = bf16")
     if any(parameter.device.type != "cpu" for parameter in model.parameters()):

@@ -28,7 +28,7 @@ from heliomesh.learning.quasi_global import lean, remember
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.stacked import Layout, Samples, Scores, flat_weights, joined, layout_of
-from heliomesh.learning.strategy import StrategyReport, choose_for, free_bytes, new_weights
+from heliomesh.learning.strategy import choose_for, free_bytes, new_weights
 from heliomesh.model.problem import torch_device
 from heliomesh.scenario.schema import Learning
 from heliomesh.tasks.dataset import Dataset
@@ -40,14 +40,8 @@ class Stack(Protocol):
 
     members: tuple[Member, ...]
     layout: Layout
-
-    @property
-    def num_slots(self) -> int:
-        """Horizon T of all runs."""
-
-    @property
-    def report(self) -> StrategyReport:
-        """The strategy that trains."""
+    num_slots: int  # horizon T of all runs
+    setting: str  # the strategy that trains
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -99,7 +93,7 @@ class Replay:
         self.weights, self._before, self._packets = stacks["weights"], stacks.get("before"), stacks.get("packets")
         self._momentum, self._feedback = stacks.get("momentum"), stacks.get("feedback")
         self.strategy = choose_for(self.learning, model, self.samples, settings.precision, settings.strategy)
-        self.report = self.strategy.report
+        self.setting = self.strategy.setting
         self.facts: dict[str, Any] = {"device": str(device)}
         self._test = Samples(dataset.test_inputs.to(device), dataset.test_labels.to(device))
         self._num_scored = settings.device_samples  # test samples of a device before the end

@@ -210,7 +210,7 @@ class Training:
         tensors["losses"] = torch.from_numpy(np.array(losses).reshape(-1, member.topology.num_devices))
         tables = {"metrics": np.stack(list(metrics.values())), "accuracy": accuracy, "loss": loss}
         tensors |= {f"{name} 0": torch.from_numpy(table) for name, table in tables.items()}
-        facts = {"second": self._seconds(), "strategy": self._stack.report.setting, "device": self._settings.device}
+        facts = {"second": self._seconds(), "strategy": self._stack.setting, "device": self._settings.device}
         return Checkpoint(self._done, tensors, facts)
 
     def _restore(self, found: Sequence[Checkpoint]) -> None:
@@ -277,7 +277,7 @@ class Training:
             "planner": job.trace.planner,
             "simulation_seed": job.trace.seed,
             "parameters": [[name, list(shape)] for name, shape in zip(layout.names, layout.shapes, strict=True)],
-            "strategy": self._stack.report.setting,
+            "strategy": self._stack.setting,
             "precision": self._settings.precision,
             **self._stack.facts,
             "runs_in_stack": len(self._stack.members),

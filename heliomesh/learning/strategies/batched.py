@@ -33,7 +33,6 @@ class Batched:
 
     program: Program
     layout: Layout
-    name: str = "batched"
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place; see `Strategy.train`."""
@@ -87,9 +86,9 @@ def _filled(rows: Tensor) -> Tensor:
     return torch.arange(max(len(rows), LEAST_ROWS)) % len(rows)
 
 
-def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Batched:
-    """The strategy for a model of dense layers on a CPU; it is never compiled."""
-    program = program_on_a_cpu(model, precision, compiled, "batched")
+def build(model: nn.Module, precision: Precision = "fp32") -> Batched:
+    """The strategy for a model of dense layers on a CPU."""
+    program = program_on_a_cpu(model, precision, "batched")
     for step in program.instructions:
         if not isinstance(step.operation, Dense | PerSample):
             raise refuse("batched", f"has a layer of type {type(step.operation).__name__}")

@@ -24,7 +24,6 @@ class Cores:
 
     program: Program
     layout: Layout
-    name: str = "cores"
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place; see `Strategy.train`."""
@@ -63,7 +62,7 @@ def _copy(value: Tensor) -> Tensor:
     return value.detach().clone(memory_format=torch.channels_last if value.ndim == 4 else torch.contiguous_format)
 
 
-def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Cores:
-    """The strategy for a model on a CPU, which must be traceable; it is never compiled."""
-    program = program_on_a_cpu(model, precision, compiled, "cores")
+def build(model: nn.Module, precision: Precision = "fp32") -> Cores:
+    """The strategy for a model on a CPU, which must be traceable."""
+    program = program_on_a_cpu(model, precision, "cores")
     return Cores(with_fused_pools(program), layout_of(model))
