@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from heliomesh.learning.moving_layers import MovingLayers, on_all_cores, program_on_a_cpu
+from heliomesh.learning.moving_layers import moving_layers, on_all_cores, program_on_a_cpu
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.scoring import LEAST_ROWS, evaluate_together, mean_losses
 from heliomesh.learning.stacked import Layout, Samples, Scores, joined, layout_of
@@ -65,7 +65,7 @@ class Batched:
 
     def _logits(self, own: Mapping[str, Tensor], inputs: Tensor, learning_rate: float = 0.0) -> Tensor:
         """(row, sample, class) for inputs (row, sample, …)."""
-        layers = MovingLayers(own, learning_rate).executors()
+        layers = moving_layers(own, learning_rate)
         return self.program.run(layers, inputs.double().flatten(0, 1)).view(*inputs.shape[:2], -1)
 
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
