@@ -130,8 +130,9 @@ class Training:
                 for _ in track(slots, "train", self.num_slots_left):
                     pass
         except DivergedError as error:
-            several = len(self._stack.members) > 1
-            raise DivergedError(f"run {error.run}: {error}", error.run) if several else error from None
+            if len(self._stack.members) > 1:
+                error.args = (f"run {error.run}: {error}",)
+            raise
         return self.runs()
 
     @property
