@@ -8,8 +8,10 @@ memory of the CPU visit the device piece by piece. No result depends on the piec
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 from heliomesh.common import catalog
 from heliomesh.learning.optimiser import is_plain_sgd, optimiser_factory
 from heliomesh.learning.precision import Precision
+from heliomesh.learning.scoring import in_pieces
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Samples, Scores, Strategy, flat_weights, joined
 from heliomesh.learning.stacked_graph import FIELD
@@ -25,6 +28,7 @@ from heliomesh.scenario.schema import Learning
 from heliomesh.tasks.dataset import Dataset, find_dataset
 from heliomesh.tasks.model import is_perceptron
 
+Result = TypeVar("Result")
 STRATEGY_CATALOG = "heliomesh.learning.strategies"
 
 _CPU_ROWS = 64  # at once: more do not run faster
@@ -49,46 +53,41 @@ class Chosen:
         batches, start = batches.to(self.device), 0
         while start < len(rows):
             here = slice(start, start + self._piece(weights))
+            step = partial(self.inner.train, batches=batches[here], samples=samples, learning_rate=learning_rate)
             try:
-                losses[here] = self._train_piece(weights, rows[here], batches[here], samples, learning_rate)
+                losses[here] = self._near(weights, rows[here], step, moves=True)
             except torch.cuda.OutOfMemoryError:
                 self._shrink(here.stop - here.start)  # no strategy has changed a weight by then
                 continue
             start = here.stop
         return losses
 
-    def _train_piece(
-        self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float
-    ) -> Tensor:
-        if weights.device.type == self.device.type:
-            return self.inner.train(weights, rows, batches, samples, learning_rate)
-        stage, homes = self._visit(weights, rows)
-        losses = self.inner.train(stage, torch.arange(len(rows), device=self.device), batches, samples, learning_rate)
-        for home, visitor in zip(homes, stage, strict=False):
-            home.copy_(visitor, non_blocking=True)
-        torch.cuda.synchronize(self.device)
-        return losses
+    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
+        """Scores of ``weights[rows]``; see `Strategy.evaluate`."""
+        size = len(rows) if weights.device.type == self.device.type else self._piece(weights)
+        pieces = in_pieces(rows, picked, size)
+        score = partial(self.inner.evaluate, samples=samples)
+        return joined([self._near(weights, own, partial(score, picked=met)) for own, met in pieces])
 
-    def _visit(self, weights: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Copy rows to the device; they, and where they came from. The place stays the same, for captured graphs."""
+    def _near(
+        self, weights: Tensor, rows: Tensor, work: Callable[[Tensor, Tensor], Result], moves: bool = False
+    ) -> Result:
+        """Work with rows of weights; those in the memory of the CPU visit the device, and return if it moves them.
+
+        Visitors have the same place in every slot, for captured graphs.
+        """
+        if weights.device.type == self.device.type:
+            return work(weights, rows)
         if self._stage is None or len(self._stage) < len(rows):
             self._stage = torch.empty(len(rows), weights.shape[1], device=self.device)
         homes = [weights[row] for row in rows.tolist()]
         for home, visitor in zip(homes, self._stage, strict=False):
             visitor.copy_(home, non_blocking=True)
-        return self._stage, homes
-
-    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
-        """Scores of ``weights[rows]``; see `Strategy.evaluate`."""
-        if weights.device.type == self.device.type:
-            return self.inner.evaluate(weights, rows, samples, picked)
-        parts, size = [], self._piece(weights)
-        for start in range(0, len(rows), size):
-            stage, homes = self._visit(weights, rows[start : start + size])
-            visitors = torch.arange(len(homes), device=self.device)
-            met = None if picked is None else picked[start : start + size]
-            parts.append(self.inner.evaluate(stage, visitors, samples, met))
-        return joined(parts)
+        result = work(self._stage, torch.arange(len(rows), device=self.device))
+        for home, visitor in zip(homes if moves else (), self._stage, strict=False):
+            home.copy_(visitor, non_blocking=True)
+        torch.cuda.synchronize(self.device)
+        return result
 
     def _piece(self, weights: Tensor) -> int:
         """Rows at once: a power of two that leaves half of the free memory alone."""

@@ -117,7 +117,7 @@ def test_pieces_are_halved_until_they_fit():
 
 def test_a_batch_too_large_for_the_memory_is_refused():
     class Never(_Small):
-        def train(self, *_):
+        def train(self, *_, **__):
             raise torch.cuda.OutOfMemoryError
 
     with pytest.raises(ScenarioError, match=r"^learning\.batch: expected one batch to fit into the memory of"):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from heliomesh.learning.moving_layers import moving_layers, on_all_cores, program_on_a_cpu
 from heliomesh.learning.precision import Precision
-from heliomesh.learning.scoring import LEAST_ROWS, evaluate_together, mean_losses
+from heliomesh.learning.scoring import LEAST_ROWS, evaluate_together, in_pieces, mean_losses
 from heliomesh.learning.stacked import Layout, Samples, Scores, joined, layout_of
 from heliomesh.learning.stacked_graph import Dense, PerSample, Program, refuse
 
@@ -75,9 +75,7 @@ class Batched:
             filled = _filled(part)
             return self._logits(self._copies(weights, part[filled]), inputs[filled])[: len(part)]
 
-        pieces = rows.split(_SCORED_AT_ONCE)
-        places = [None] * len(pieces) if picked is None else picked.split(_SCORED_AT_ONCE)
-        tasks = [(logits, piece, samples, met) for piece, met in zip(pieces, places, strict=True)]
+        tasks = [(logits, piece, samples, met) for piece, met in in_pieces(rows, picked, _SCORED_AT_ONCE)]
         return joined(on_all_cores(evaluate_together, tasks))
 
 
