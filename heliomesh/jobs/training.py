@@ -15,7 +15,7 @@ from heliomesh.learning.precision import Precision
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.replay import Replay
 from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError
-from heliomesh.learning.same_run import first_difference
+from heliomesh.learning.same_run import told_difference
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.tracking import Observer
 from heliomesh.learning.trainer import Execution, MakeStack
@@ -238,10 +238,10 @@ def given_job(task: TrainJob, settings: TrainSettings, dataset: Dataset | None =
         simulated = Scenario.from_toml(task.trace.scenario_toml)
     except ScenarioError as error:
         raise TraceError("trace", "a scenario of this version", f": {error}") from None
-    found = first_difference("", world_of(simulated), world_of(task.scenario))
+    found = told_difference(world_of(simulated), world_of(task.scenario))
     if found is not None:
         field, expected, actual = found
-        raise TraceError(f"trace: {field}", f"{expected!r:.60} as it was simulated with", f"{actual!r:.60}")
+        raise TraceError(f"trace: {field}", f"{expected} as it was simulated with", actual)
     return Job(
         task.scenario,
         task.trace.planner,

@@ -174,7 +174,7 @@ class FleetStack(Replay):
             view = view_of(self._scheme.planned, device, self._scheme.hops)
             own = torch.from_numpy(partition.of(device))
             samples = Samples(dataset.train_inputs[own], dataset.train_labels[own])
-            shape, classes, strategy = dataset.input_shape, dataset.num_classes, self.report.setting
+            shape, classes, strategy = dataset.input_shape, dataset.num_classes, self.setting
             lesson = Lesson(samples, shape, classes, seed, strategy, settings.precision)
             given.append(Installation(view, lesson, self._battery_joule[device], self._scheme.decider(view)))
         return given
