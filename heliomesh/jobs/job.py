@@ -28,6 +28,7 @@ from heliomesh.learning.schedule import schedule_slots
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.strategy import known_strategy
 from heliomesh.planning import PLANNER_CATALOG, chosen_options, find_planner, planner_text
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.files import FILE_FIELDS
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import AGGREGATION_CATALOG, CHANNEL_CATALOG, HARVEST_CATALOG, OPTIMISER_CATALOG
@@ -103,6 +104,10 @@ class Job:
     plan_dtype: str = "float64"
     trace: Trace | None = None
     dataset: Dataset | None = None
+
+    def __post_init__(self) -> None:
+        reacts = self.agree > 0 and self.reaction is not None
+        refuse(reacts, "agree", "0 with a reaction to changes", f"value {self.agree}")
 
     @property
     def num_slots(self) -> int:

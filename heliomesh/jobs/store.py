@@ -37,6 +37,7 @@ from heliomesh.learning.same_run import check_same, told_difference
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.plan_file import PlanError, load_plan, save_plan
 from heliomesh.model.policy import Plan
+from heliomesh.model.problem import Problem
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.costs import EpisodeMeans
 from heliomesh.simulation.trace import Trace
@@ -97,12 +98,12 @@ class Store:
         return Packs(self.folder / PACKS)
 
     @checked
-    def plan(self, job: Job, work: Execution = ALONE) -> Plan:
-        """The job's plan, made if it is not there."""
+    def plan(self, job: Job, work: Execution = ALONE, problem: Problem | None = None) -> Plan:
+        """The job's plan, made if it is not there, for its problem where that is built already."""
         made = self._stored_plan(job)
         if made is None:
             self.tell_changed([job], "plan", work)
-            made = planned(job, work)
+            made = planned(job, work, problem)
             self.put_plan(job, made)
         return made
 

@@ -17,7 +17,7 @@ from heliomesh.common.memory_limit import TooLargeError
 from heliomesh.common.mistakes import MistakeError
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.scheme import Scheme, scheme_of
-from heliomesh.jobs.steps import job_of
+from heliomesh.jobs.steps import job_of, planned
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_settings
 from heliomesh.learning.preflight import check_trainable
@@ -26,11 +26,10 @@ from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.policy import Plan, Track
 from heliomesh.model.problem import Problem, built_like
-from heliomesh.planning import find_planner, lower_bound, make_plan, planner_names
+from heliomesh.planning import find_planner, lower_bound, planner_names
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.simulation.diagnostics import Interval, Summary, columns, interval, summarise
 from heliomesh.simulation.trace import Trace, simulate
-from heliomesh.slot.agreement import agreed
 from heliomesh.studies.episodes import write_episodes
 from heliomesh.studies.gap_ledger import GapLedger, joined, ledgers_in
 from heliomesh.studies.line import by_episode
@@ -220,15 +219,15 @@ def compare(
 
 
 def in_variants(given: Iterable[CodeOrName | Scheme]) -> list[Scheme]:
-    """Every scheme; a planner without options with each of its option sets, of which its file may name several."""
+    """Schemes as they are; what is named without options with each option set that the planner's file lists."""
     found = []
-    for scheme in map(scheme_of, given):
+    for one in given:
+        scheme = scheme_of(one)
         planner = find_planner(scheme.planner)
-        variants = [
-            replace(scheme, options=options) for options in ([scheme.options] if scheme.options else planner.variants)
-        ]
-        plain = len(variants) == 1 or scheme.label == planner.name  # which plans tell apart by themselves
-        found += variants if plain else [one.named() for one in variants]
+        whole = scheme is one or scheme.options or len(planner.variants) == 1
+        variants = [scheme] if whole else [replace(scheme, options=options) for options in planner.variants]
+        plain = whole or scheme.label == planner.name  # which plans tell apart by themselves
+        found += variants if plain else [variant.named() for variant in variants]
     return found
 
 
@@ -276,7 +275,7 @@ class Asked:
         """The rows of all schemes, in order; others begin at once where the work spreads."""
         spread = self.work.parallel_map
         if spread is map or len(todo) == 1:  # the planner itself may work in parallel, and show how far it is
-            return (self._kept(row) for one in todo for row in self.tried(one))
+            return (row for one in todo for row in self.tried(one))
         absent = [one for one in todo if not self._has(self._job(one))]
         if self.store is not None:
             self.store.tell_changed([self._job(one) for one in absent], "plan", self.work)
@@ -286,7 +285,7 @@ class Asked:
         return (self._kept(row) for rows in found for row in rows)
 
     def _kept(self, row: Row) -> Row:
-        """The row, with its plan in the store."""
+        """The row of another process, with its plan in the store."""
         if self.store is not None and row.plan is not None:
             self.store.put_plan(self._job(row.scheme), row.plan)
         return row
@@ -316,10 +315,11 @@ class Asked:
 
     def rows(self, scheme: Scheme) -> Iterator[Row]:
         """The scheme's row; where it does not fit, its refusal and then the next smaller variant it offers."""
-        problem, job = self._problem(scheme), self._job(scheme)
+        own, job = scheme.scenario(self.problem.scenario), self._job(scheme)
+        problem = built_like(self.problem, own) if scheme.changes else self.problem
         asked = replace(scheme, options=job.options)
         try:
-            made = self._plan(problem, job)
+            made = (planned if self.store is None else self.store.plan)(job, self.work, problem)
         except TooLargeError as error:
             yield Row(_label(scheme), asked, refusal=str(error))
             smaller = find_planner(scheme.planner).smaller(dict(scheme.options))
@@ -331,20 +331,6 @@ class Asked:
         label = made.planner if scheme.label == find_planner(scheme.planner).name else scheme.label
         yield Row(label, asked, made, summarise(trace), trace.cost, traces=kept)
 
-    def _problem(self, scheme: Scheme) -> Problem:
-        """The problem with the scheme's own settings."""
-        if not scheme.changes:
-            return self.problem
-        return built_like(self.problem, scheme.scenario(self.problem.scenario))
-
-    def _plan(self, problem: Problem, job: Job) -> Plan:
-        if self.store is not None:
-            if self.store.has(job, "plan"):
-                return self.store.plan(job, self.work)
-            self.store.tell_changed([job], "plan", self.work)
-        spread, track = self.work.parallel_map, self.work.track
-        made = make_plan(problem, job.planner, job.options, bound=False, parallel_map=spread, track=track)
-        return agreed(problem, made, job.agree)
 
 
 def _rows_elsewhere(asked: Asked, one: Scheme) -> list[Row]:

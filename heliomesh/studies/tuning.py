@@ -129,8 +129,7 @@ def _scored(
     if not any(row.runs for row in found.rows):
         raise TrainingError(" ".join(found.absences()))
     accuracy = dict.fromkeys((scheme.label for scheme in schemes), 0.0)
-    asked = {scheme.label: scheme.options for scheme in schemes}
-    for row in found.rows:  # not the variants of a planner, nor what was tried where a scheme did not fit
-        if row.runs and row.scheme.options == asked.get(row.scheme.label):
+    for row in found.rows:  # not what was tried where a scheme did not fit
+        if row.runs and row.scheme in schemes:
             accuracy[row.scheme.label] = float(finals(row.runs, "accuracy_mean").mean())
     return accuracy
