@@ -170,7 +170,7 @@ _PAIRED = (
 
 
 def _paired_table(trained: Mapping[str, Sequence[Run]], target: float) -> Table:
-    """Scores at the end and until the target, with differences from the first scheme over the seeds that both reach."""
+    """Scores at the end and until the target, and differences from the first scheme over seeds that both reach."""
     found = {planner: scores(runs, target) for planner, runs in trained.items()}
     first = next(iter(found))
     rows = []

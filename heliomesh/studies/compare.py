@@ -332,7 +332,6 @@ class Asked:
         yield Row(label, asked, made, summarise(trace), trace.cost, traces=kept)
 
 
-
 def _rows_elsewhere(asked: Asked, one: Scheme) -> list[Row]:
     """A scheme's rows, made by another process; not every error can be sent from there."""
     return [replace(row, error=None) for row in asked.tried(one)]

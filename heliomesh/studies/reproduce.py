@@ -156,13 +156,19 @@ def _absent(groups: Iterable[Sequence[Job]], store: Store) -> list[Job]:
 
 
 def figures(asked: Sequence[Experiment], store: Store, quick: bool, training: TrainSettings) -> list[Figure]:
-    """The experiments with the results that are there."""
+    """The experiments with the results that are there; earlier ones in full stand in for an incomplete figure."""
     shown = []
     for one in asked:
-        lines = one.lines(quick)
-        found = [(line, stored_runs(store, line.jobs(training))) for line in lines]
-        results = tuple(result_of(line, runs) for line, runs in found if runs is not None)
-        absent = tuple(line for line, runs in found if runs is None)
-        title = f"{one.title} (quick version, {lines[0].scenario.learning.dataset})" if quick else one.title
-        shown.append(Figure(one.name, title, one.place, one.against, results, absent, one.radio, one.shared))
+        found = _figure(one, store, quick, training)
+        earlier = _figure(one.earlier, store, quick, training) if found.absent and one.earlier else found
+        shown.append(found if earlier.absent else earlier)
     return shown
+
+
+def _figure(one: Experiment, store: Store, quick: bool, training: TrainSettings) -> Figure:
+    lines = one.lines(quick)
+    found = [(line, stored_runs(store, line.jobs(training))) for line in lines]
+    results = tuple(result_of(line, runs) for line, runs in found if runs is not None)
+    absent = tuple(line for line, runs in found if runs is None)
+    title = f"{one.title} (quick version, {lines[0].scenario.learning.dataset})" if quick else one.title
+    return Figure(one.name, title, one.place, one.against, results, absent, one.radio, one.shared)
