@@ -26,7 +26,7 @@ from heliomesh.pages.pareto import pareto_svg
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.studies.compare import Comparison, Row, compare
 from heliomesh.studies.gap_ledger import GapLedger
-from heliomesh.studies.scores import finals, scores
+from heliomesh.studies.results import finals, scores
 
 
 @dataclass(frozen=True)

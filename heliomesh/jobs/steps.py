@@ -107,13 +107,12 @@ def origin(job: Job, trace: Trace) -> dict[str, Any]:
 
 def network_facts(problem: Problem) -> dict[str, Any]:
     """What a scenario amounts to."""
-    scarcity = problem.scarcity()
     facts = {
         "scenario": problem.scenario.name,
         "hash": problem.scenario.content_hash[:12],
         "devices": problem.num_devices,
         "diameter": problem.topology.diameter,
-        "scarcity": float(scarcity.mean()),
+        "scarcity": float(problem.scarcity().mean()),
     }
     if problem.scenario.energy.battery_levels is None:  # planners choose their own grids
         return facts

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import numpy as np
 
 from heliomesh.bounds.dual import is_quick
-from heliomesh.common.arguments import Count, Index, NotEmpty, Probability, checked
+from heliomesh.common.arguments import NOT_EMPTY, Count, Index, Probability, checked
 from heliomesh.common.catalog import CodeOrName
 from heliomesh.common.memory_limit import TooLargeError
 from heliomesh.common.mistakes import MistakeError
@@ -33,7 +33,7 @@ from heliomesh.simulation.trace import Trace, simulate
 from heliomesh.studies.episodes import write_episodes
 from heliomesh.studies.gap_ledger import GapLedger, joined, ledgers_in
 from heliomesh.studies.line import by_episode
-from heliomesh.studies.scores import Scores, scores
+from heliomesh.studies.results import Scores, scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +77,7 @@ class Comparison:
     def table(self, target: Probability | None = None, against: str | None = None) -> "pd.DataFrame":
         """One line per planner: cost and gap with 95 % half-widths, shares, seconds and, if trained, scores.
 
-        Scores are those of `scores.py`, with differences paired by seed from the row ``against``, by default the
+        Scores are those of `results.py`, with differences paired by seed from the row ``against``, by default the
         first that was trained. With a ``target`` accuracy: also slots and joules until it is reached.
         """
         import pandas as pd
@@ -156,7 +156,7 @@ def _line(row: Row, own: Scores, base: Scores) -> dict[str, Any]:
 @checked
 def compare(
     problem: Problem,
-    names: Annotated[Sequence[CodeOrName | Scheme], NotEmpty()] | None = None,
+    names: Annotated[Sequence[CodeOrName | Scheme], NOT_EMPTY] | None = None,
     episodes: Count = 64,
     seed: Index = 0,
     *,

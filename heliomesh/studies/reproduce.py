@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from heliomesh.common.arguments import checked
 from heliomesh.jobs.fingerprint import COMPUTING, minor
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
-from heliomesh.jobs.training import RunSettings, split_settings
+from heliomesh.jobs.training import split_settings
 from heliomesh.learning.precision import check_precision
 from heliomesh.learning.run import versions
 from heliomesh.learning.settings import TrainSettings
@@ -89,7 +89,7 @@ def reproduce(
     *,
     quick: bool = False,
     only: Literal["plan", "read"] | None = None,
-    **settings: Unpack[RunSettings],
+    **settings: Any,
 ) -> list[Figure]:
     """Run experiments and return what they show; what the folder holds is not repeated.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.common.arguments import AtLeast, Count, Index, NotEmpty, checked
+from heliomesh.common.arguments import NOT_EMPTY, Count, Index, at_least, checked
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_fields
@@ -284,7 +284,7 @@ class Measurement:
     measure: Measure
     planner: str = "receiver"
     options: Mapping[str, Any] = field(default_factory=dict)
-    episodes: Annotated[int, AtLeast(2)] = 16  # one has no interval
+    episodes: Annotated[int, at_least(2)] = 16  # one has no interval
     seed: Index = 0
     by_slot: Count | None = None  # when accuracy counts; default: at the end
     device: str = "cpu"
@@ -324,8 +324,8 @@ def size(
     target_loss: float | None = None,
     target_accuracy: float | None = None,
     most_dark: float = MOST_DARK,
-    capacity_joule: Annotated[Sequence[float], NotEmpty()] | None = None,
-    panel: Annotated[Sequence[float], NotEmpty()] | None = None,
+    capacity_joule: Annotated[Sequence[float], NOT_EMPTY] | None = None,
+    panel: Annotated[Sequence[float], NOT_EMPTY] | None = None,
     every_pair: bool = False,
     store: Store | str | Path | None = None,
     **settings: Any,

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any
 
-from heliomesh.common.arguments import Count, NotEmpty, Probability, checked
+from heliomesh.common.arguments import NOT_EMPTY, Count, Probability, checked
 from heliomesh.common.catalog import CodeOrName
 from heliomesh.jobs.scheme import AGREE, Scheme, scheme_of
 from heliomesh.jobs.store import Store
@@ -20,7 +20,7 @@ from heliomesh.model.problem import Problem, built_like
 from heliomesh.planning import find_planner
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.studies.compare import compare
-from heliomesh.studies.scores import finals
+from heliomesh.studies.results import finals
 
 VALIDATION_SEED = 1_000_000  # published seeds are smaller
 _AGREE_SLOTS = (0, 6, 12)
@@ -39,7 +39,7 @@ class Tuned:
 @checked
 def tune(
     problem: Problem,
-    schemes: Annotated[Sequence[CodeOrName | Scheme], NotEmpty()],
+    schemes: Annotated[Sequence[CodeOrName | Scheme], NOT_EMPTY],
     seeds: Count = 3,
     *,
     validation: Probability = 0.1,
