@@ -83,8 +83,8 @@ class Comparison:
         import pandas as pd
 
         trained = {row.planner: scores(row.runs, target) for row in self.rows if row.runs}
-        if against is not None and against not in trained:
-            raise ScenarioError("against", f"one of {', '.join(trained)}", f"value {against!r}")
+        known = ", ".join(trained)
+        refuse(against is not None and against not in trained, "against", f"one of {known}", f"value {against!r}")
         base = trained.get(against or next(iter(trained), ""), {})
         return pd.DataFrame([_line(row, trained.get(row.planner, {}), base) for row in self.rows])
 
@@ -117,10 +117,9 @@ class Comparison:
         found = []
         for row, job in [(one, job) for one in self.rows for job in one.jobs]:
             name = re.sub(r"[^\w.=+-]+", "-", row.planner)
-            path = self._kept().view(job, Path(folder) / f"{name}-{job.episode}")
-            if row.plan is not None and row.cost is not None and row.summary is not None:
-                write_episodes(path, job, row.cost, row.summary, self.lower_bound if row.is_bounded else None)
-            found.append(path)
+            found.append(self._kept().view(job, Path(folder) / f"{name}-{job.episode}"))
+            if row.cost is not None and row.summary is not None:
+                write_episodes(found[-1], job, row.cost, row.summary, self.lower_bound if row.is_bounded else None)
         return found
 
     def gap_ledgers(self, **work: Any) -> dict[str, GapLedger]:
@@ -380,9 +379,8 @@ def _with_gaps(rows: list[Row], bound: float | None, problem: Problem) -> Compar
     their own have no gap.
     """
     if bound is not None and problem.grid_is_exact:
-        optima = [row.plan for row in rows if row.planner == "centralized" and row.is_bounded]
-        exact = [plan.expected_cost for plan in optima if plan is not None]
-        bound = max([bound, *(cost for cost in exact if cost is not None)])
+        optima = (row.plan for row in rows if row.planner == "centralized" and row.is_bounded)
+        bound = max([bound, *(one.expected_cost for one in optima if one and one.expected_cost is not None)])
     costs = [(row.planner, row.cost) for row in rows if row.cost is not None and row.scheme.keeps_bound]
     if not costs:
         return Comparison(tuple(rows), "nothing: no planner fits the problem as it is", bound)
@@ -391,10 +389,9 @@ def _with_gaps(rows: list[Row], bound: float | None, problem: Problem) -> Compar
     else:
         planner, base = min(costs, key=lambda entry: float(np.mean(entry[1])))
         reference = f"the best planner ({planner})"
-    bounded = [row.scheme.keeps_bound and (bound is None or row.is_bounded) for row in rows]
     per_slot = abs(float(base.mean())) or 1.0
-    with_gap = [
-        replace(row, gap=interval((row.cost - base) / per_slot)) if whether and row.cost is not None else row
-        for row, whether in zip(rows, bounded, strict=True)
-    ]
+    with_gap = list(rows)
+    for number, row in enumerate(rows):
+        if row.cost is not None and row.scheme.keeps_bound and (bound is None or row.is_bounded):
+            with_gap[number] = replace(row, gap=interval((row.cost - base) / per_slot))
     return Comparison(tuple(with_gap), reference, bound)
