@@ -60,16 +60,6 @@ def _experiment(title: str, against: Against, **facts: Any) -> Callable[[Rows], 
     return made
 
 
-def _with_earlier(charge: str, **settings: Any) -> Callable[[Experiment], Experiment]:
-    """An experiment whose published results were made with other settings of its function, which its title names."""
-
-    def made(one: Experiment) -> Experiment:
-        before = replace(one, title=f"{one.title}, {charge}", rows=partial(one.rows, **settings))
-        return replace(one, earlier=before)
-
-    return made
-
-
 @dataclass(frozen=True)
 class Task:
     """Learning settings of a full and of a quick experiment."""
@@ -139,7 +129,14 @@ CIFAR10 = Task(
     full_seeds=10,
 )
 _AS_CNN = replace(CIFAR10, full={**_RESNET18, "energy.compute_joule": 0.72}, full_seeds=5)
-_CHARGE = "a slot of training charged 0.72 J as for Fashion-MNIST"
+
+
+def _with_earlier(one: Experiment) -> Experiment:
+    """An experiment of a task whose published results were charged the energy of another, which their title says."""
+    title = f"{one.title}, a slot of training charged 0.72 J as for Fashion-MNIST"
+    return replace(one, earlier=replace(one, title=title, rows=partial(one.rows, task=_AS_CNN)))
+
+
 # gossip that keeps the weight of lost packets, and one grid for all schemes, on which the exact optimum is quick
 _PAPER: Changes = {"learning.aggregation": "model", "energy.battery_levels": 5}
 
@@ -148,10 +145,9 @@ DIRICHLET: dict[str, Any] = {"learning.partition": "dirichlet", "learning.alpha"
 SKEWED: dict[str, Any] = {"learning.partition": "dirichlet", "learning.alpha": 0.1}
 PARTITIONS = {"i.i.d.": IID, "Dir(0.8)": DIRICHLET}
 THREE_PARTITIONS = {**PARTITIONS, "Dir(0.1)": SKEWED}
-_SEEDS_FACTOR = 4  # schemes of one order lie closer together than the usual seeds can show
 
 
-@_with_earlier(_CHARGE, task=_AS_CNN)
+@_with_earlier
 @_experiment("Accuracy over slots, CIFAR-10", PAIRS, of_paper="Fig. 3")
 def accuracy_cifar10(quick: bool, task: Task = CIFAR10) -> list[Line]:
     """Accuracy against slots on CIFAR-10 with ResNet-18, i.i.d. and Dir(0.8), all schemes."""
@@ -171,21 +167,19 @@ def _order_of_schemes(quick: bool, variants: Mapping[str, Changes]) -> list[Line
         for variant, changes in variants.items()
         for setting, partition in PARTITIONS.items()
     }
-    return FASHION_MNIST.grid(quick, (*PAPER, OURS[0]), settings, factor=_SEEDS_FACTOR)
+    # schemes of one order lie closer together than the usual seeds can show
+    return FASHION_MNIST.grid(quick, (*PAPER, OURS[0]), settings, factor=4)
 
 
 _GOSSIP = {"learning.aggregation": "model", "network.mixing": "metropolis"}
-_UPDATE = {"learning.aggregation": "update", "network.mixing": "lazy-metropolis"}
 # the paper's rule diverges unless the mixing matrix has no negative eigenvalue, so it comes with lazy weights
-_RULES = tuple(
-    Scheme(label, "receiver", changes=rule)
-    for label, rule in (
-        ("model gossip", _GOSSIP),
-        ("model gossip, lazy", {"learning.aggregation": "model", "network.mixing": "lazy-metropolis"}),
-        ("update rule, lazy", _UPDATE),
-        ("renormalized", {"learning.aggregation": "renormalized", "network.mixing": "metropolis"}),
-    )
-)
+_UPDATE = {"learning.aggregation": "update", "network.mixing": "lazy-metropolis"}
+_RULES: Mapping[str, Changes] = {
+    "model gossip": _GOSSIP,
+    "model gossip, lazy": {"learning.aggregation": "model", "network.mixing": "lazy-metropolis"},
+    "update rule, lazy": _UPDATE,
+    "renormalized": {"learning.aggregation": "renormalized", "network.mixing": "metropolis"},
+}
 
 
 @_experiment(
@@ -217,7 +211,8 @@ def accuracy_panel(quick: bool) -> list[Line]:
 @_experiment("Aggregation rules, Fashion-MNIST", "model gossip", of_paper="Section II, the rule of aggregation")
 def aggregation(quick: bool) -> list[Line]:
     """Gossip of models against the paper's rule of adding updates, i.i.d. and Dir(0.8)."""
-    return FASHION_MNIST.grid(quick, _RULES, PARTITIONS)
+    schemes = [Scheme(label, "receiver", changes=rule) for label, rule in _RULES.items()]
+    return FASHION_MNIST.grid(quick, schemes, PARTITIONS)
 
 
 @_experiment("Accuracy over battery capacity, Fashion-MNIST", PAIRS, place="battery capacity [J]", of_paper="Fig. 4")
@@ -297,11 +292,6 @@ def _settings(quick: bool) -> Iterable[tuple[str, str, Changes, Changes]]:
                 yield name, f"{network}, {partition}", changes, own
 
 
-def _plans_on(name: str, planner: str) -> bool:
-    """Whether a planner fits: two hops of the paper's proposal need more memory than there is but on `ring10`."""
-    return planner != "decentralized" or name == "ring10"
-
-
 @_experiment("Planning for learning on equal terms, Fashion-MNIST", "contributions")
 def learning(quick: bool) -> list[Line]:
     """Planning for learning, planning for packets and rules of thumb: equal terms, tuned by one search.
@@ -313,11 +303,9 @@ def learning(quick: bool) -> list[Line]:
         schemes = [fair_scheme(planner, setting) for planner in PLANNERS]
         schemes += [Scheme(f"{one.planner}, paper's terms", one.planner, one.options, COUPLED) for one in ON_PAPER]
         schemes += [] if changes else IDEALS
-        found += [
-            FASHION_MNIST.line(quick, scheme, setting, changes, partition, network=name)
-            for scheme in schemes
-            if _plans_on(name, scheme.planner if isinstance(scheme.planner, str) else "")
-        ]
+        # two hops of the paper's proposal need more memory than there is but on `ring10`
+        fitting = [one for one in schemes if one.planner != "decentralized" or name == "ring10"]
+        found += [FASHION_MNIST.line(quick, one, setting, changes, partition, network=name) for one in fitting]
     return found
 
 
@@ -369,7 +357,7 @@ def cells(quick: bool) -> list[Line]:
     ]
 
 
-@_with_earlier(_CHARGE, task=_AS_CNN)
+@_with_earlier
 @_experiment("Planning for learning, CIFAR-10", "coupled")
 def learning_cifar10(quick: bool, task: Task = CIFAR10) -> list[Line]:
     """Planning for learning against planning for packets on CIFAR-10 with ResNet-18, on `ring10`.
@@ -377,11 +365,10 @@ def learning_cifar10(quick: bool, task: Task = CIFAR10) -> list[Line]:
     The objective and its constants are those of Fashion-MNIST. The ideal is that of `accuracy_cifar10`.
     """
     found = []
-    for setting, partition in PARTITIONS.items():
-        for scheme in RIVALS:
-            paper = _PAPER if scheme.planner == IDEAL else {}
-            factor = 2 if task is _AS_CNN and scheme.label in ("coupled", "news", "contributions") else 1
-            found.append(task.line(quick, scheme, setting, paper, partition, factor=factor))
+    for (setting, partition), scheme in product(PARTITIONS.items(), RIVALS):
+        paper = _PAPER if scheme.planner == IDEAL else {}
+        factor = 2 if task is _AS_CNN and scheme.label in ("coupled", "news", "contributions") else 1
+        found.append(task.line(quick, scheme, setting, paper, partition, factor=factor))
     return found
 
 

@@ -12,20 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from heliomesh.jobs.scheme import Scheme, scheme_of
+from heliomesh.studies.gain import SEPARATE
 
 TUNED = Path(__file__).with_name("tuned.toml")
-# devices may train without sending and send without training, and keep the weight of packets that are lost
-EQUAL_TERMS: Mapping[str, Any] = {"energy.actions": "separate", "learning.aggregation": "reassigned"}
 PLANNERS = (
-    "contributions",
-    "bids",
-    "news",
-    "receiver",
-    "decentralized",
-    "myopic",
-    "uncoordinated",
-    "turns",
-    "skiptrain",
+    *("contributions", "bids", "news", "receiver", "decentralized"),
+    *("myopic", "uncoordinated", "turns", "skiptrain"),
 )
 NOT_TUNED: Mapping[str, Mapping[str, Any]] = {"decentralized": {"hops": 2}}  # as the paper says
 
@@ -45,4 +37,4 @@ def fair_scheme(planner: str, setting: str) -> Scheme:
     """The planner as it was tuned for a setting, on equal terms."""
     chosen = tuned().get(setting, {}).get(planner)
     found = first_scheme(planner) if chosen is None else scheme_of(chosen)
-    return replace(found, label=planner, changes={**EQUAL_TERMS, **found.changes})
+    return replace(found, label=planner, changes={**SEPARATE, **found.changes})
