@@ -53,7 +53,8 @@ def find_planner(planner: object) -> Planner:
     """A planner by its name, or made of a module with ``plan`` or of such a function itself."""
     found = _meant(planner)
     plan = getattr(found, "plan", found)
-    refuse(not callable(plan), "planner", "a name, a function plan(context) or its module", f"{found!r:.80}")
+    if not callable(plan):
+        raise ScenarioError("planner", "a name, a function plan(context) or its module", f"{found!r:.80}")
     told = _module_of(found)
     return Planner(
         name=planner if isinstance(planner, str) else str(getattr(found, "__name__", type(found).__name__)),

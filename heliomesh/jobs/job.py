@@ -277,5 +277,5 @@ def _learning_code(scenario: Scenario) -> dict[str, Parts]:
         "aggregation": (AGGREGATION_CATALOG, learning.aggregation),
         "optimizer": (OPTIMISER_CATALOG, learning.optimizer),
     }
-    sources = {name: one and of_variant(place, one) for name, (place, one) in places.items()}
+    sources = {name: of_variant(place, one) for name, (place, one) in places.items() if one is not None}
     return {name: code for name, code in sources.items() if code is not None}

@@ -27,7 +27,7 @@ from heliomesh.studies.results import Against
 from heliomesh.tasks.footprint import update_bits
 
 Changes = Mapping[str, Any]
-Rows = Callable[[bool], list[Line]]  # whether quick → lines
+Rows = Callable[..., list[Line]]  # whether quick → lines
 
 
 @dataclass(frozen=True)

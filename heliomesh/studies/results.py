@@ -36,7 +36,9 @@ def scores(runs: Sequence[Run], target: float | None = None) -> Scores:
     They are NaN in runs that never do.
     """
     found = {name: finals(runs, column) for name, column in _AT_THE_END.items()}
-    for name, column in (("slots_to_target", "slot"), ("joule_to_target", "spent_joule")) if target else ():
+    if target is None:
+        return found
+    for name, column in (("slots_to_target", "slot"), ("joule_to_target", "spent_joule")):
         reached = [run.metrics[column][run.metrics["accuracy_mean"] >= target] for run in runs]
         found[name] = np.array([values[0] if len(values) else np.nan for values in reached])
     return found

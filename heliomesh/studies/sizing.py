@@ -162,7 +162,8 @@ def target_of(loss: float | None, accuracy: float | None, most_dark: float = MOS
     refuse(len(found) != 1, "target_loss", expected, f"number of them {len(found)}")
     for name, share in (*found.items(), ("most_dark", most_dark)):
         refuse(not 0 <= share <= 1, name, "a share from 0 to 1", f"value {share:g}")
-    return Target("accuracy" if loss is None else "update loss", *found.values(), most_dark)
+    (value,) = found.values()
+    return Target("accuracy" if loss is None else "update loss", value, most_dark)
 
 
 @dataclass(frozen=True)

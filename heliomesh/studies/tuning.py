@@ -105,9 +105,11 @@ def _candidates(scheme: Scheme, knob: Knob | None) -> list[Scheme]:
     """The scheme as it stands, and with every value of the knob."""
     found, (name, values) = [scheme], knob or ("", ())
     for value in values:
-        part = AGREE if name == AGREE else "changes" if "." in name else "options"
-        own = value if part == AGREE else {**getattr(scheme, part), name: value}
-        found.append(replace(scheme, **{part: own}).named())
+        turned: dict[str, Any] = {AGREE: value}
+        if name != AGREE:
+            part = "changes" if "." in name else "options"
+            turned = {part: {**getattr(scheme, part), name: value}}
+        found.append(replace(scheme, **turned).named())
     return found
 
 

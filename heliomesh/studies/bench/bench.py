@@ -214,8 +214,8 @@ def measured(bench: Bench, one: BenchScenario, problem: Problem, line: BenchLine
         with processor_limit(PLANNING_SECONDS):
             *_, row = asked.rows(Scheme(line.planner, line.planner, line.options))
     except MistakeError as refusal:
-        kind = "time" if isinstance(refusal, TooSlowError) else "scenario"
-        return Entry(**known, refused_for=kind, refusal=str(refusal))
+        known["refused_for"] = "time" if isinstance(refusal, TooSlowError) else "scenario"
+        return Entry(**known, refusal=str(refusal))
     if row.plan is None or row.summary is None or row.cost is None:
         return Entry(**known, refused_for="memory", refusal=row.refusal)
     used = {name: value for name, value in row.scheme.options.items() if line.options.get(name) != value}

@@ -50,8 +50,8 @@ class Leaderboard:
         )
         # equal scores share their places, and those that refused share the places behind
         ranks, accuracy_ranks = (scores.reindex(list(entries)).rank(na_option="bottom") for scores in (costs, -hits))
-        cheapest = entries[costs.idxmin()].cost if len(costs) else 0.0
-        sharpest = entries[hits.idxmax()].accuracy if len(hits) else 0.0
+        cheapest = entries[str(costs.idxmin())].cost if len(costs) else 0.0
+        sharpest = entries[str(hits.idxmax())].accuracy if len(hits) else 0.0
         found = [
             Placement(
                 label,
