@@ -311,8 +311,8 @@ def learning(quick: bool) -> list[Line]:
 
 AGREE_SLOTS = 6
 _CHANGES: Mapping[str, tuple[str, str]] = {  # from one to the other
-    "rule": ("model", "reassigned"),
-    "actions": ("coupled", "separate"),
+    "rule": (COUPLED["learning.aggregation"], SEPARATE["learning.aggregation"]),
+    "actions": (COUPLED["energy.actions"], SEPARATE["energy.actions"]),
     "agreement": ("none", f"last {AGREE_SLOTS} slots"),
     "plan": ("receiver", "contributions"),
 }
