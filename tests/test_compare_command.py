@@ -159,11 +159,13 @@ def test_schemes_and_a_target_for_people_and_programs() -> None:
     asked = ["compare", "tiny", *schemes, "--episodes", "4", "--train", "2", "--target", "0.2", *SMALL]
     printed = CliRunner().invoke(app, asked, env={"COLUMNS": "200"})
     assert printed.exit_code == 0, printed.output
-    assert "until the mean device reaches 20%" in printed.output
+    for words in ("until the mean device reaches 20%", "worst device %", "joule to the target", "of 2"):
+        assert words in printed.output
     told = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
     assert [row["planner"] for row in told["rows"]] == schemes
     for row in told["rows"]:
         assert len(row["slots to target"]) == len(row["joule to target"]) == len(row["accuracy"]) == 2
+        assert len(row["worst device"]) == len(row["spent joule"]) == 2
     refused = CliRunner().invoke(app, [*asked[:5], "--target", "0.2"])
     assert str(refused.exception) == "--target: expected --train with a number of episodes, actual value 0"
 
