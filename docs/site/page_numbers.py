@@ -6,23 +6,21 @@ Nobody types the number of a result into a page. A comment before it says where 
 
 names a file of `results/`, a row by its first cells (joined by " / ", with * for anything) and a column. A fourth
 part says how to show it: a format such as +.1f for the mean alone, `plain` without bold, `minus` with the other sign,
-and of several rows `span` (least to greatest mean), `average` or `bold` (how many exclude zero).
+and of several rows `span` (least to greatest mean) or `bold` (how many exclude zero).
 
     <!--table: hops-->       a table that a function of this file makes
     <!--printed: ledger-->   what a command printed: results/printed/ledger.txt below its first line, the command
 
-Files are Markdown or terminal tables, or JSON, where the row is a path. With --check nothing is written, and pages
-that would change are named.
+Files are Markdown or terminal tables, or JSON, where the row is a path. `tests/test_docs_numbers.py` fails where a
+page differs from what would be written.
 """
 
 import json
 import re
-import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -72,9 +70,7 @@ def shown(cells: Sequence[str], form: str, query: str = "") -> str:
         means = [-one for one in means]
     if "span" in words:
         return _typeset(f"{format(min(means), digits)} to {format(max(means), digits)}")
-    if "average" in words:
-        return _typeset(format(fmean(means), digits))
-    if len(cells) > 1 and len(set(cells)) > 1:
+    if len(set(cells)) > 1:
         raise LookupError(f"{len(cells)} numbers of results answer {query!r}")
     if digits:
         return _typeset(format(means[0], digits))
@@ -245,24 +241,17 @@ def tuned() -> list[str]:
 
 
 def learning_parts() -> list[str]:
-    """What parts are worth on digits, by partition."""
-    sources = ("printed/learning_parts", "printed/learning_parts_08")
+    """What parts are worth on digits, with both partitions."""
+    both = zip(rows("printed/learning_parts"), rows("printed/learning_parts_08"), strict=True)
     lines = [
         [
-            cells[0],
-            *(_typeset(one[column]) for source in sources for one in _arms(source, cells[0]) for column in _WHEN),
+            one["arm"],
+            *(_typeset(found[column]) for found in (one, other) for column in ("at the end", "over the run")),
         ]
-        for cells, _ in rows(sources[0])
-        if cells[0] != "receiver, coupled, model"
+        for (_, one), (_, other) in both
+        if one["arm"] != "receiver, coupled, model"
     ]
     return table("scheme | Dir(0.1), at the end | over the run | Dir(0.8), at the end | over the run", lines)
-
-
-_WHEN = ("at the end", "over the run")
-
-
-def _arms(source: str, arm: str) -> list[Mapping[str, str]]:
-    return [cells for _, cells in rows_like(source, arm)]
 
 
 def order_of_schemes() -> list[str]:
@@ -299,22 +288,13 @@ def battery() -> list[str]:
 def hops() -> list[str]:
     """Table I of the paper beside ours."""
     paper = {0: ("75.9", "65.2"), 1: ("73.3", "62.2"), 2: ("84.2", "79.9"), 3: ("80.9", "71.7")}
-    lines = [
-        [str(k)]
-        + [
-            text
-            for theirs, one in zip(paper[k], PARTITIONS, strict=False)
-            for text in (theirs, _hops(one, "proposal", k))
-        ]
-        + [cell("hops", f"i.i.d. / {form} / {k}", "update loss") for form in ("proposal", "proposal, literal")]
-        for k in paper
-    ]
+    lines = []
+    for k, theirs in paper.items():
+        iid, unlike = (cell("hops", f"{one} / proposal / {k}", "accuracy %") for one in PARTITIONS[:2])
+        losses = [cell("hops", f"i.i.d. / {form} / {k}", "update loss") for form in ("proposal", "proposal, literal")]
+        lines.append([str(k), theirs[0], iid, theirs[1], unlike, *losses])
     head = "k | paper, i.i.d. | ours | paper, non-i.i.d. | ours, Dir(0.8) | update loss | literal, γ = 100"
     return table(head, lines)
-
-
-def _hops(partition: str, form: str, k: int) -> str:
-    return cell("hops", f"{partition} / {form} / {k}", "accuracy %")
 
 
 def rounds() -> list[str]:
@@ -415,17 +395,11 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 
 
 def main() -> None:
-    """Write the pages, or name those that differ."""
-    check, stale = "--check" in sys.argv[1:], []
-    for page in PAGES:
-        old = page.read_text(encoding="utf-8")
-        new = written(old)
-        if new != old:
-            stale.append(page.relative_to(ROOT).as_posix())
-            if not check:
-                page.write_text(new, encoding="utf-8")
-    print(f"{'out of date' if check else 'written'}: {', '.join(stale) or 'none'}")
-    sys.exit(int(check and bool(stale)))
+    """Write the pages that change, and name them."""
+    changed = {page: new for page in PAGES if (new := written(old := page.read_text(encoding="utf-8"))) != old}
+    for page, text in changed.items():
+        page.write_text(text, encoding="utf-8")
+    print(f"written: {', '.join(page.relative_to(ROOT).as_posix() for page in changed) or 'none'}")
 
 
 if __name__ == "__main__":
