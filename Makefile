@@ -11,7 +11,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # A process takes tests that stand together, which share what they prepare, and those of others when it has none left.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=logical --maxprocesses=4 --dist=worksteal
 
-.PHONY: demo data browser test test-all test-machines firmware bench check lint lines audit faults docs dist release-notes clean
+.PHONY: demo data browser test test-all test-machines firmware bench check lint lines numbers audit faults docs dist release-notes clean
 
 # Two processes plan, simulate and train.
 demo: $(STAMP)
@@ -66,6 +66,10 @@ lint: $(STAMP)
 # Lines of code by room, without blanks, comments and docstrings.
 lines:
 	@$(PYTHON) -m tests.lines
+
+# Numbers and tables of the pages, from results/.
+numbers: $(STAMP)
+	@$(BIN)/python docs/site/page_numbers.py
 
 # Known vulnerabilities of everything in constraints.txt. What cannot be asked about does not pass.
 audit: $(STAMP)

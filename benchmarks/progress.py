@@ -14,8 +14,9 @@ import torch
 from scipy import stats
 
 import heliomesh as hm
+from heliomesh.jobs.job import IDEAL
 from heliomesh.slot.learning_model import LearningModel
-from heliomesh.studies.line import LOSSLESS, Line
+from heliomesh.studies.line import Line
 
 SETTING = "ring10, i.i.d."
 
@@ -43,15 +44,12 @@ def main() -> None:
     parser.add_argument("--folder", default="results")
     (figure,) = hm.reproduce(["learning"], parser.parse_args().folder, only="read")
     rows = []
+    print("| scheme | slots trained | progress | average model % |\n|---|---|---|---|", flush=True)
     for result in figure.results:
-        if result.line.setting == SETTING and result.line.scheme != LOSSLESS:
+        if result.line.setting == SETTING and result.line.scheme.planner != IDEAL:
             trained, reached = simulated(result.line)
             rows.append((reached, float(result.average_accuracy.mean())))
-            print(
-                f"{result.label:15s} {trained:4.0f} slots trained, progress {reached:4.0f}, "
-                f"average model {rows[-1][1]:.2f} %",
-                flush=True,
-            )
+            print(f"| {result.label} | {trained:.0f} | {reached:.0f} | {rows[-1][1]:.2f} |", flush=True)
     correlation = stats.spearmanr(*np.transpose(rows)).statistic
     print(f"rank correlation of progress and accuracy over {len(rows)} schemes: {correlation:.2f}")
 

@@ -13,6 +13,7 @@ LONGEST_SENTENCE = 40  # words
 
 FENCE = re.compile(r"^ *(```|~~~).*?^ *\1\s*?$", re.DOTALL | re.MULTILINE)
 NO_PROSE = re.compile(r"^ *(\||#|!\[|<|\[!\[).*$", re.MULTILINE)  # rows of tables, headings, pictures, HTML
+COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)  # says which result a number is, see docs/site/page_numbers.py
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 CODE = re.compile(r"`[^`]*`")
 BLOCKS = re.compile(r"\n\s*\n|\n\s*(?:[-*+]|\d+\.)\s+| · ")  # paragraphs, items of lists, links in a row
@@ -22,7 +23,8 @@ WORD = re.compile(r"\w")
 
 def sentences(text: str) -> list[str]:
     """Sentences of a page's prose; a piece of code counts as one word, a link as what it shows."""
-    prose = LINK.sub(r"\1", CODE.sub("\x00code", NO_PROSE.sub("\n", FENCE.sub("\n\n", text))))
+    shown = COMMENT.sub("", FENCE.sub("\n\n", text))
+    prose = LINK.sub(r"\1", CODE.sub("\x00code", NO_PROSE.sub("\n", shown)))
     found = (sentence for block in BLOCKS.split(prose) for sentence in SENTENCES.split(block.strip()))
     return [" ".join(sentence.split()) for sentence in found if words(sentence)]
 

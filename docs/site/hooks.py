@@ -54,6 +54,8 @@ def _generated(run_notebooks: bool) -> Iterator[tuple[str, str | bytes]]:
         yield f"reference/api/{name}.md", text
     for path in sorted((ROOT / "results").glob("*.svg")):
         yield f"results/{path.name}", path.read_bytes()
+    for path in sorted((ROOT / "results" / "printed").glob("*.txt")):
+        yield f"results/printed/{path.name}", path.read_bytes()
     for path in sorted((ROOT / "results").glob("*.md")):
         yield f"results/{path.name}", _results_page(path)
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):

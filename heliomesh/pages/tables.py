@@ -69,7 +69,7 @@ def _words(line: Line) -> tuple[str, str, str]:
 
 
 def _comparisons(figure: Figure) -> list[str]:
-    """What the figure is about, paired by seed; bold where the interval excludes zero."""
+    """What the figure is about, paired by seed; bold where the interval, as printed, excludes zero."""
     rows = [(_where(pair), pair.at_end, pair.over_run) for pair in figure.comparisons]
     for one in figure.trends:
         name = one.first if one.second is None else f"{one.first} against {one.second}"
@@ -109,7 +109,8 @@ def _shares(figure: Figure) -> list[str]:
 def _tested(estimate: Estimate) -> tuple[str, str]:
     """An estimate and its p-value, as two cells."""
     text = cell(estimate.points, "+.2f")
-    return f"**{text}**" if estimate.sign else text, f"{estimate.p_value:.2g}"
+    touches_zero = round(abs(estimate.points.mean), 2) <= round(estimate.points.half_width, 2)  # as printed
+    return f"**{text}**" if estimate.sign and not touches_zero else text, f"{estimate.p_value:.2g}"
 
 
 def _where(pair: Paired) -> str:

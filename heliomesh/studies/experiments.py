@@ -290,7 +290,7 @@ def settings_of_networks(quick: bool) -> Iterable[tuple[str, str, Changes, Chang
                 yield name, f"{network}, {partition}", changes, own
 
 
-@experiment("Planning for learning, Fashion-MNIST", "coupled")
+@experiment("Planning for learning, Fashion-MNIST", "contributions")
 def learning(quick: bool) -> list[Line]:
     """Planning for learning against planning for packets, and against rules that others use.
 
@@ -306,7 +306,7 @@ def learning(quick: bool) -> list[Line]:
 
 
 @_with_earlier
-@experiment("Planning for learning, CIFAR-10", "coupled")
+@experiment("Planning for learning, CIFAR-10", "contributions")
 def learning_cifar10(quick: bool, task: Task = CIFAR10) -> list[Line]:
     """Planning for learning against planning for packets on CIFAR-10 with ResNet-18, on `ring10`.
 

@@ -1,0 +1,406 @@
+"""Numbers and tables of the pages, written from `results/`: python docs/site/page_numbers.py, or make numbers.
+
+Nobody types the number of a result into a page. A comment before it says where it stands, and another ends it:
+
+    <!--= accuracy_panel ; i.i.d., φ = 1: proposal against myopic (SCA) ; over the run -->**+0.65 ± 0.08**<!--/-->
+
+names a file of `results/`, a row by its first cells (joined by " / ", with * for anything) and a column. A fourth
+part says how to show it: a format such as +.1f for the mean alone, `plain` without bold, `minus` with the other sign,
+and of several rows `span` (least to greatest mean) or `bold` (how many exclude zero).
+
+    <!--table: hops-->       a table that a function of this file makes
+    <!--printed: ledger-->   what a command printed: results/printed/ledger.txt below its first line, the command
+
+Files are Markdown or terminal tables, or JSON, where the row is a path. `tests/test_docs_numbers.py` fails where a
+page differs from what would be written.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+Row = tuple[Sequence[str], Mapping[str, str]]  # its cells, and the same by column
+
+END = "<!--/-->"
+_NUMBER = re.compile(r"<!--= (.*?) -->.*?<!--/-->", re.DOTALL)
+_BLOCK = re.compile(r"<!--(table|printed): (\S+)-->.*?<!--/-->", re.DOTALL)
+_AT_A_BEGINNING = re.compile(r"^ *(?:[-*] +)?<!--=.*$", re.MULTILINE)
+_MEAN = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
+
+
+def written(page: str) -> str:
+    """The page with every number as `results/` has it now; raises LookupError for what results do not have."""
+    if misplaced := _AT_A_BEGINNING.search(page):
+        raise LookupError(f"a line that begins with a comment is no Markdown: {misplaced[0]!r}")
+    page = _BLOCK.sub(lambda found: f"<!--{found[1]}: {found[2]}-->\n\n{_block(*found.groups())}\n\n{END}", page)
+    return _NUMBER.sub(lambda found: f"<!--= {found[1]} -->{number(found[1])}{END}", page)
+
+
+def _block(kind: str, name: str) -> str:
+    if kind == "table":
+        return "\n".join(TABLES[name]())
+    _, _, text = (RESULTS / "printed" / f"{name}.txt").read_text(encoding="utf-8").partition("\n")
+    return f"```\n{text.strip()}\n```"
+
+
+def number(query: str) -> str:
+    """What a comment asks for."""
+    source, row, column, *form = query.split(" ; ")
+    cells = [cells[column] for _, cells in rows_like(source, row) if column in cells]
+    if not cells:
+        raise LookupError(f"results have no {query!r}")
+    return shown(cells, form[0] if form else "", query)
+
+
+def shown(cells: Sequence[str], form: str, query: str = "") -> str:
+    """One cell, or several put together, as a page shows it."""
+    words = form.split()
+    digits = next((word for word in words if word[-1] in "fd%"), "")
+    if "bold" in words:
+        return str(sum(cell.startswith("**") for cell in cells))
+    means = [mean(cell) for cell in cells]
+    if "minus" in words:
+        means = [-one for one in means]
+    if "span" in words:
+        return _typeset(f"{format(min(means), digits)} to {format(max(means), digits)}")
+    if len(set(cells)) > 1:
+        raise LookupError(f"{len(cells)} numbers of results answer {query!r}")
+    if digits:
+        return _typeset(format(means[0], digits))
+    cell = cells[0]
+    if "minus" in words:
+        cell = _MEAN.sub(
+            lambda found: {"+": "-", "-": "+"}.get(found[0][0], "-") + found[0].lstrip("+-"), cell, count=1
+        )
+    return _typeset(cell.replace("*", "") if "plain" in words else cell)
+
+
+def _typeset(text: str) -> str:
+    """With the sign for minus."""
+    return re.sub(r"(?<![\w.])-(?=\d)", "−", text)
+
+
+def mean(cell: str) -> float:
+    """The first number of a cell."""
+    found = _MEAN.search(cell.replace("−", "-"))
+    if found is None:
+        raise LookupError(f"no number in {cell!r}")
+    return float(found[0].replace(",", ""))
+
+
+def rows_like(source: str, pattern: str) -> list[Row]:
+    """Rows of a file whose first cells, joined by " / ", are these."""
+    wanted = re.compile(".*".join(re.escape(part) for part in pattern.split("*")))
+    count = pattern.count(" / ") + 1
+    return [row for row in rows(source) if wanted.fullmatch(" / ".join(row[0][:count]))]
+
+
+@cache
+def rows(source: str) -> list[Row]:
+    """All rows of all tables of a file below `results/`, named without its ending, or of "table NAME" made here."""
+    if source.startswith("table "):
+        return list(_markdown_rows("\n".join(TABLES[source.removeprefix("table ")]())))
+    for ending, read in ((".md", _terminal_rows), (".txt", _terminal_rows), (".json", _json_rows)):
+        path = RESULTS / f"{source}{ending}"
+        if path.exists():
+            return list(read(path.read_text(encoding="utf-8")))
+    raise LookupError(f"no results {source!r}")
+
+
+def _markdown_rows(text: str) -> Iterable[Row]:
+    head: list[str] = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not line.startswith("|"):
+            head = []
+        elif not head:
+            head = cells
+        elif set("".join(cells)) - set("-: "):
+            yield [cell.strip("`") for cell in cells], dict(zip(head, cells, strict=False))
+
+
+def _terminal_rows(text: str) -> Iterable[Row]:
+    """Rows of tables whose columns are two spaces apart, below a line; Markdown tables count as such."""
+    yield from _markdown_rows(text)
+    head: list[str] = []
+    lines = text.splitlines()
+    for before, line in zip(["", *lines], lines, strict=False):
+        cells = re.split(r"\s{2,}", line.strip())
+        if line.strip().startswith("──"):
+            head = re.split(r"\s{2,}", before.strip())
+        elif len(cells) == len(head):
+            yield [cells[0].removesuffix(" *"), *cells[1:]], dict(zip(head, cells, strict=True))
+        else:
+            head = []
+
+
+def _json_rows(text: str) -> Iterable[Row]:
+    def within(value: object, path: tuple[str, ...]) -> Iterable[Row]:
+        if isinstance(value, dict):
+            yield path, {key: str(one) for key, one in value.items() if isinstance(one, int | float)}
+            for key, one in value.items():
+                yield from within(one, (*path, key))
+
+    return within(json.loads(text), ())
+
+
+def table(head: str, lines: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table; numbers to the right."""
+    lines = list(lines)
+    count = head.count(" | ") + 1
+    rule = [":" if re.match(r"[-*+−]*\d", lines[-1][column]) else "" for column in range(count)]
+    return [
+        f"| {head} |",
+        "|" + "".join(f"---{one}|" for one in rule),
+        *(f"| {' | '.join(line)} |" for line in lines),
+    ]
+
+
+def cell(source: str, row: str, column: str, form: str = "") -> str:
+    """A cell of a table that is made here; a dash where results have none."""
+    if not rows_like(source, row):
+        return "–"
+    return number(f"{source} ; {row} ; {column}" + (f" ; {form}" if form else ""))
+
+
+PARTITIONS = ("i.i.d.", "Dir(0.8)", "Dir(0.1)")
+NETWORKS = ("ring10", "ring10, 25 cm²", "grid25", "geometric30")
+
+
+def learning_on_ring10() -> list[str]:
+    """The planners' accuracies, and how much energy they spend."""
+    terms = {"contributions": "separate", "news": "separate", "turns": "separate", "skiptrain": "separate"}
+    terms |= {"receiver": "coupled", "decentralized": "coupled"}
+    called = {"receiver": "coupled", "decentralized": "proposal"}
+    rules = {"separate": "`reassigned`", "coupled": "`model`"}
+    lines = []
+    for planner, actions in terms.items():
+        named = [f"ring10, {partition} / {called.get(planner, planner)}" for partition in PARTITIONS]
+        accuracies = [cell("learning", row, "accuracy %") for row in named]
+        joules = sorted({cell("learning", row, "joule") for row in named}, key=mean)
+        spent = joules[0] if len(joules) == 1 else f"{joules[0]} to {joules[-1]}"
+        lines.append([f"`{planner}`", f"{actions}, {rules[actions]}", *accuracies, spent])
+    return table(f"planner | actions, rule | {' | '.join(PARTITIONS)} | joule", lines)
+
+
+def _against_contributions(source: str, settings: Iterable[str]) -> list[str]:
+    schemes = {"news": "`news`", "turns": "`turns`", "skiptrain": "`skiptrain`", "coupled": "`receiver`"}
+    schemes |= {"proposal": "paper's proposal", "ideal": "lossless ideal"}
+    lines = [
+        [setting, cell(source, f"{setting} / contributions", "accuracy %")]
+        + [cell(source, f"{setting}: {scheme} against contributions", "at the end") for scheme in schemes]
+        for setting in settings
+    ]
+    return table(f"setting | `contributions` | {' | '.join(schemes.values())}", lines)
+
+
+def learning() -> list[str]:
+    """Differences from `contributions` on Fashion-MNIST."""
+    return _against_contributions("learning", [f"{n}, {partition}" for n in NETWORKS for partition in PARTITIONS])
+
+
+def learning_joules() -> list[str]:
+    """Energy that `contributions` spends, in percent of the coupled plan's."""
+    lines = []
+    for setting in [f"{network}, {partition}" for network in NETWORKS for partition in PARTITIONS]:
+        own, theirs = (
+            mean(cell("learning", f"{setting} / {name}", "joule")) for name in ("contributions", "coupled")
+        )
+        lines.append([setting, f"{100 * (own / theirs - 1):+.1f}"])
+    return table("setting | %", lines)
+
+
+def learning_cifar10() -> list[str]:
+    """The same on CIFAR-10."""
+    return _against_contributions("learning_cifar10", PARTITIONS[:2])
+
+
+_FOR_LEARNING = ("contributions", "bids", "news")
+_FOR_PACKETS = ("decentralized", "receiver", "myopic", "uncoordinated", "turns", "skiptrain")
+
+
+def tuned() -> list[str]:
+    """Best validation accuracy of every planner's search, and how far `contributions` is above the best of others."""
+    tried = tomllib.loads((ROOT / "benchmarks" / "tuned.tried.toml").read_text(encoding="utf-8"))
+    lines = []
+    for setting, own in tried.items():
+        best = {name: 100 * max(scores.values()) for name, scores in own.items()}
+        packets = max(best[name] for name in _FOR_PACKETS if name in best)
+        leads = [best["contributions"] - max(best["bids"], best["news"], packets), best["contributions"] - packets]
+        shown_scores = [f"{best[name]:.1f}" if name in best else "–" for name in (*_FOR_LEARNING, *_FOR_PACKETS)]
+        lines.append([setting, *shown_scores, *(_typeset(f"{lead:+.1f}") for lead in leads)])
+    names = " | ".join(f"`{name}`" for name in (*_FOR_LEARNING, *_FOR_PACKETS))
+    return table(f"setting | {names} | over the best other | over the last six", lines)
+
+
+def learning_parts() -> list[str]:
+    """What parts are worth on digits, with both partitions."""
+    both = zip(rows("printed/learning_parts"), rows("printed/learning_parts_08"), strict=True)
+    lines = [
+        [
+            one["arm"],
+            *(_typeset(found[column]) for found in (one, other) for column in ("at the end", "over the run")),
+        ]
+        for (_, one), (_, other) in both
+        if one["arm"] != "receiver, coupled, model"
+    ]
+    return table("scheme | Dir(0.1), at the end | over the run | Dir(0.8), at the end | over the run", lines)
+
+
+def order_of_schemes() -> list[str]:
+    """The paper's order with its panel: over the run, and at the end."""
+    pairs = ("centralized against proposal", "proposal against myopic (SCA)", "myopic (SCA) against uncoordinated")
+    lines = [
+        [
+            f"{partition}, φ = {phi}",
+            *(_run_and_end("accuracy_panel", f"{partition}, φ = {phi}: {one}") for one in pairs),
+        ]
+        for phi in (1, 0.3)
+        for partition in PARTITIONS[:2]
+    ]
+    return table("setting | centralized against proposal | proposal against SCA | SCA against uncoordinated", lines)
+
+
+def _run_and_end(source: str, row: str) -> str:
+    return f"{cell(source, row, 'over the run')} ({cell(source, row, 'at the end')})"
+
+
+def battery() -> list[str]:
+    """The proposal against SCA by capacity, and the losses of both."""
+    lines = []
+    for capacity in (2, 3, 4, 6, 8):
+        pairs = [f"{one}, {capacity}: proposal against myopic (SCA)" for one in PARTITIONS[:2]]
+        losses = [
+            cell("battery", f"i.i.d. / {scheme} / {capacity}", "update loss")
+            for scheme in ("myopic (SCA)", "proposal")
+        ]
+        lines.append([f"{capacity} J", *(_run_and_end("battery", one) for one in pairs), *losses])
+    return table("capacity | i.i.d. | Dir(0.8) | update loss, SCA | update loss, proposal", lines)
+
+
+def hops() -> list[str]:
+    """Table I of the paper beside ours."""
+    paper = {0: ("75.9", "65.2"), 1: ("73.3", "62.2"), 2: ("84.2", "79.9"), 3: ("80.9", "71.7")}
+    lines = []
+    for k, theirs in paper.items():
+        iid, unlike = (cell("hops", f"{one} / proposal / {k}", "accuracy %") for one in PARTITIONS[:2])
+        losses = [cell("hops", f"i.i.d. / {form} / {k}", "update loss") for form in ("proposal", "proposal, literal")]
+        lines.append([str(k), theirs[0], iid, theirs[1], unlike, *losses])
+    head = "k | paper, i.i.d. | ours | paper, non-i.i.d. | ours, Dir(0.8) | update loss | literal, γ = 100"
+    return table(head, lines)
+
+
+def rounds() -> list[str]:
+    """Gains over no round, and update losses, of both forms."""
+    forms = ("proposal", "proposal, literal")
+    lines = [
+        [str(r)]
+        + [cell("rounds", f"{form}: {r} against 0", "over the run") for form in forms]
+        + [cell("rounds", f"* / {form} / {r}", "update loss") for form in forms]
+        for r in (0, 1, 2, 5, 10, 20)
+    ]
+    return table("R | default form | literal, γ = 100 | update loss, default | update loss, literal", lines)
+
+
+def defaults() -> list[str]:
+    """The literal form's defaults out of sight at γ = 100, R = 5."""
+    names = {
+        "idle, empty battery": "idle, empty battery",
+        "idle, worst gain": "idle, worst gain (the median of two)",
+        "idle, best gain": "idle, best gain",
+        "low power, full battery": "sending at low power",
+        "high power, full battery": "sending at high power",
+    }
+    rows_of = {name: f"{name} against idle, full battery" for name in names}
+    lines = [
+        [names[name], cell("defaults", row, "over the run"), cell("defaults", row, "at the end")]
+        for name, row in rows_of.items()
+    ]
+    return table("default | over the run | at the end", lines)
+
+
+def _copied(source: str, columns: Mapping[str, str]) -> list[str]:
+    """Columns of the one table that has all of them, under other names."""
+    lines = [[_typeset(cells[name]) for name in columns] for _, cells in rows(source) if set(columns) <= set(cells)]
+    return table(" | ".join(columns.values()), lines)
+
+
+def certificates() -> list[str]:
+    """Costs, bounds and gaps of the shipped scenarios."""
+    columns = ("scenario", "cost", "lower bound", "gap %")
+    return _copied("printed/certificates", {name: name for name in columns})
+
+
+def algorithm1_on_rings() -> list[str]:
+    """Exact excess of all forms on small rings."""
+    rings = ("5-ring, φ = .3", "5-ring, φ = 1", "8-ring, φ = .3", "8-ring, φ = 1", "8-ring, φ = .3, rich harvest")
+    return _copied("printed/algorithm1", {"scheme": "scheme", **{name: name for name in rings}})
+
+
+def algorithm1_by_gamma() -> list[str]:
+    """Exact excess of the literal form by γ and R, and what Theorem 2 promises."""
+    counts = {f"R = {r}": f"R = {r}" for r in (0, 1, 2, 5, 20, 40)}
+    return _copied("printed/algorithm1", {"γ": "γ", **counts, "Theorem 2": "Theorem 2, R = 20"})
+
+
+def algorithm1_by_default_action() -> list[str]:
+    """Exact excess of the literal form by the default action."""
+    names = [f"R = {r}, {which}" for r in (5, 20) for which in ("γ = 100", "best γ")]
+    return _copied("printed/algorithm1", {"default action": "default action", **{name: name for name in names}})
+
+
+def algorithm1_on_ring10() -> list[str]:
+    """Excess over the bound on ring10 by panel and φ, the literal form at its best γ."""
+    columns = {
+        "panel, φ": "panel, φ",
+        "default form": "default form",
+        "myopic": "SCA",
+        "uncoordinated": "uncoordinated",
+    }
+    columns |= {"literal, γ = 100": "literal, R = 20, γ = 100"}
+    columns |= {name: name for r in (20, 5, 1) for name in (f"literal, R = {r}", f"its γ, R = {r}")}
+    return _copied("printed/algorithm1_ring10", columns)
+
+
+def algorithm1_hops() -> list[str]:
+    """The same by hops."""
+    return _copied(
+        "printed/algorithm1_ring10", {name: name for name in ("panel", "k", "default form", "literal", "its γ")}
+    )
+
+
+def algorithm1_defaults() -> list[str]:
+    """The same by defaults out of sight."""
+    return _copied(
+        "printed/algorithm1_ring10", {name: name for name in ("panel", "R", "default", "cost", "difference", "its γ")}
+    )
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {
+    made.__name__: made
+    for made in (
+        *(learning_on_ring10, learning, learning_joules, learning_cifar10, tuned, learning_parts),
+        *(order_of_schemes, battery, hops, rounds, defaults),
+        *(certificates, algorithm1_on_rings, algorithm1_by_gamma, algorithm1_by_default_action),
+        *(algorithm1_on_ring10, algorithm1_hops, algorithm1_defaults),
+    )
+}
+
+
+def main() -> None:
+    """Write the pages that change, and name them."""
+    changed = {page: new for page in PAGES if (new := written(old := page.read_text(encoding="utf-8"))) != old}
+    for page, text in changed.items():
+        page.write_text(text, encoding="utf-8")
+    print(f"written: {', '.join(page.relative_to(ROOT).as_posix() for page in changed) or 'none'}")
+
+
+if __name__ == "__main__":
+    main()
