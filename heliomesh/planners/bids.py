@@ -44,7 +44,7 @@ class Bidders(practice.Learners):
         return broadcast_talk(self.problem, sum(sizes), len(sizes))
 
     @cached_property
-    def _terms(self) -> Terms:
+    def terms(self) -> Terms:
         """What all devices know."""
         network, link = self.model.network, self.problem.link
         return Terms(
@@ -66,7 +66,7 @@ class Bidders(practice.Learners):
 
     def practised(self, slot: int, seen: Observation) -> tuple[Tensor, Tensor]:
         """The same, and what the grants that it got make every action gain."""
-        terms, table, price = self._terms, self._table, self.price(slot, seen)
+        terms, table, price = self.terms, self._table, self.price(slot, seen)
         now = Contributions(*seen.memory)
         bids, trains = bid(terms, now.progress, now.lean, self.model.lean_after_training(now), price)
         own = Listener(
@@ -75,7 +75,7 @@ class Bidders(practice.Learners):
             trains,
             table.of_edges(self.model.lone_share),
             table.of_edges(self.model.network.edge_weight),
-            self._arrival(seen),
+            self.arrival(seen),
         )
         first, second = self._heard(seen)
         granted = grant(terms, own, Bid(*map(table.of_neighbours, bids)), first, self.bias_weight[slot])
@@ -91,12 +91,12 @@ class Bidders(practice.Learners):
         bids, grants = (between & self._table.of_edges(told) for told in seen.heard.unbind(-1))
         return bids, grants
 
-    def _arrival(self, seen: Observation) -> Tensor:
+    def arrival(self, seen: Observation) -> Tensor:
         """Probability that packets arrive, of neighbours that send alone; (batch, device, neighbour, power)."""
         problem, table = self.problem, self._table
         gain = table.of_edges(problem.channel.fading(seen.channel_level) * problem.link.path_gain)
         noise = problem.link.noise_watt.reshape(-1, 1, 1)
-        return 1 - problem.link.packet_error(gain.unsqueeze(-1) * self._terms.power_watt, noise)
+        return 1 - problem.link.packet_error(gain.unsqueeze(-1) * self.terms.power_watt, noise)
 
     @property
     def _batch(self) -> int:

@@ -55,7 +55,7 @@ def somewhere(problem: hm.Problem, policy: Bidders, batch: int = 12, seed: int =
 
 def alone(policy: Bidders, slot: int, seen: Observation) -> list[int]:
     """Actions of one episode, by every device from its own state and from the bytes of its neighbours."""
-    problem, terms, now = policy.problem, policy._terms, Contributions(*seen.memory)
+    problem, terms, now = policy.problem, policy.terms, Contributions(*seen.memory)
     topology, link, price = problem.topology, problem.link, policy.price(slot, seen)[0]
     trained = policy.model.lean_after_training(now)[0]
     first = [bid(terms, now.progress[0, i], now.lean[0, i], trained[i], price[i]) for i in range(problem.num_devices)]
