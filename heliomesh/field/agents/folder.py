@@ -21,14 +21,16 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import tomli_w
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from heliomesh.common.durable import file_sha256, read_tensors, write_bytes, write_text
 from heliomesh.field.agents import identity
 from heliomesh.field.agents.identity import ROSTER, WATCHER, Identity, Members, Roster
+from heliomesh.field.agents.tables import OwnPlan, fits
+from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.field.fleet.view import View, view_of
 from heliomesh.field.living.conditions import Conditions, books_under, problem_under
-from heliomesh.interop.export_tables import PlanTables, read_tables
+from heliomesh.interop.export_tables import PlanTables
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.stacked import Samples
 from heliomesh.model.problem import Problem, build
@@ -108,7 +110,7 @@ class Belief(Section):
 class SentPlan(Section):
     """A plan as the operator sends it."""
 
-    tables: PlanTables  # of one device
+    part: OwnPlan  # of one device
     belief: Belief
 
 
@@ -164,7 +166,7 @@ class AgentFolder:
         return build(Scenario.load(self.path / "scenario.toml"))
 
     @cached_property
-    def plan(self) -> PlanTables:
+    def plan(self) -> PlanTables | OwnBids:
         """The device's own part of the plan; raises ScenarioError where the file was changed since."""
         source = self.path / self.settings.plan_file
         actual = file_sha256(source)
@@ -172,9 +174,12 @@ class AgentFolder:
         expected = f"the plan of this deployment, sha256 {wanted[:12]}…"
         remedy = "deploy the network again to change its plan"
         refuse(actual != wanted, self.settings.plan_file, expected, f"{actual[:12]}…; {remedy}")
-        found = read_tables(source)
-        if [tables.device for tables in found.devices] != [self.settings.device]:
-            raise ScenarioError(source.name, f"expected the tables of device {self.settings.device}, actual: others")
+        try:
+            found: PlanTables | OwnBids = TypeAdapter(OwnPlan).validate_json(source.read_bytes())
+        except ValidationError:
+            raise ScenarioError(source.name, "expected a plan as it was deployed, actual: something else") from None
+        own = self.settings.device
+        refuse(not fits(found, self.problem, own), source.name, f"the part of device {own}", ": another")
         return found
 
     def view(self) -> View:
@@ -187,7 +192,7 @@ class AgentFolder:
     def with_plan(self, plan: SentPlan, name: str, sent_second: float) -> "AgentFolder":
         """Keep another plan: its file first, then the settings that name it, so that either plan is whole."""
         target = self.path / f"plan-{name[:12]}.json"
-        write_text(target, plan.tables.model_dump_json() + "\n")
+        write_text(target, plan.part.model_dump_json() + "\n")
         change = {
             "belief": plan.belief,
             "plan": name,

@@ -6,7 +6,7 @@ end of a slot; unless it plans anew, it sends nothing. It keeps what it hears, s
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,13 +25,15 @@ from heliomesh.field.agents.identity import OPERATOR
 from heliomesh.field.agents.journal import RotatedLines
 from heliomesh.field.agents.link import Overlook
 from heliomesh.field.agents.live_page import LivePage, PageServer
+from heliomesh.field.agents.tables import parts_of
 from heliomesh.field.agents.wire import Sender
+from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.field.living.conditional_plan import Answering
 from heliomesh.field.living.conditions import Conditions
 from heliomesh.field.living.detector import Watch
 from heliomesh.field.living.replanning import Replanning
-from heliomesh.interop.export_tables import PlanTables, tabulate
-from heliomesh.model.policy import Noticed, Observation
+from heliomesh.interop.export_tables import PlanTables
+from heliomesh.model.policy import Noticed, Observation, Plan
 from heliomesh.model.problem import Problem, build
 from heliomesh.planning import make_plan
 from heliomesh.scenario.errors import ScenarioError
@@ -51,15 +53,15 @@ class NewPlan:
     """A plan that devices are to follow."""
 
     name: str
-    tables: PlanTables
+    parts: Sequence[PlanTables | OwnBids]  # by device
     belief: Conditions
 
     @classmethod
-    def of(cls, problem: Problem, tables: PlanTables, belief: Conditions) -> "NewPlan":
+    def of(cls, problem: Problem, plan: Plan, belief: Conditions) -> "NewPlan":
         """Named after all that devices are told of it."""
-        told = Belief.of(belief).model_dump(mode="json")
-        devices = tables.model_dump(mode="json", include={"devices"})
-        return cls(json_sha256([problem.scenario.content_hash, devices, told]), tables, belief)
+        told, parts = Belief.of(belief).model_dump(mode="json"), parts_of(plan)
+        own = [part.model_dump(mode="json", exclude={"scenario_sha256"}) for part in parts]
+        return cls(json_sha256([problem.scenario.content_hash, own, told]), parts, belief)
 
 
 @dataclass
@@ -79,6 +81,7 @@ class Steward:
     plan: NewPlan | None = None  # the newest, where it is not the first
     cause: str = ""  # what the last alarm spoke of
     _believed: Conditions = field(default_factory=Conditions)
+    _memory: tuple[Tensor, ...] = ()  # of the plans
     _before: tuple[int, Noticed] | None = None  # the slot that was looked at last
     _unheard: frozenset[int] = frozenset()
 
@@ -108,7 +111,11 @@ class Steward:
         draws = torch.zeros_like(slot.battery_joule)
         before, noticed = self._before or (-1, None)
         told = noticed if before == number - 1 else None
-        self.policy.decide(number, Observation(level, slot.battery_joule, slot.weather, draws, told))
+        seen = Observation(level, slot.battery_joule, slot.weather, draws, told, self._memory).recalled_by(
+            self.policy
+        )
+        self._memory = seen.memory
+        self.policy.decide(number, seen)
         back = (self._unheard - unheard) & self.policy.beliefs[0].away
         if back:
             self.policy.revive(0, back, number)
@@ -127,8 +134,8 @@ class Steward:
         if belief == self._believed:
             return None
         self._believed = belief
-        found = NewPlan.of(self.problem, tabulate(self.policy.answer_in(0).plan), belief)
-        before = self.plan or NewPlan.of(self.problem, tabulate(self.policy.first.plan), Conditions())
+        found = NewPlan.of(self.problem, self.policy.answer_in(0).plan, belief)
+        before = self.plan or NewPlan.of(self.problem, self.policy.first.plan, Conditions())
         if found.name == before.name:
             return None  # the belief is another, and what devices do is the same
         self.plan = found
@@ -147,9 +154,8 @@ def send_plan(
 ) -> None:
     """Send devices their own tables, in force from a slot on."""
     for device in devices:
-        own = plan.tables.model_copy(update={"devices": (plan.tables.devices[device],)})
-        belief = Belief.of(plan.belief).told_to(device)
-        content = SentPlan(tables=own, belief=belief).model_dump_json().encode()
+        sent = SentPlan(part=plan.parts[device], belief=Belief.of(plan.belief).told_to(device))
+        content = sent.model_dump_json().encode()
         send(device, sender.new_plan(device, first_slot, now_second, content))
 
 

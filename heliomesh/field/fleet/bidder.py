@@ -12,7 +12,7 @@ time counts as not said, so a device that hears nobody decides alone.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,9 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.field.fleet.view import View
-from heliomesh.model.policy import Noticed, Observation, Plan
+from heliomesh.model.policy import Noticed, Observation
 from heliomesh.model.problem import Problem, interpolated
 from heliomesh.planners.bids import Bidders
-from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.section import Section
 from heliomesh.slot.bids import (
     NOBODY,
@@ -45,9 +44,13 @@ from heliomesh.slot.learning_model import Contributions
 Bools = npt.NDArray[np.bool_]
 
 
+_LEAN_STEPS = 127  # of the largest direction, which no lean exceeds
+
+
 class OwnBids(Section):
     """What a device is given of a plan of `bids`: nothing that tells of another, but the common step of leans."""
 
+    format: Literal["heliomesh-bids"] = "heliomesh-bids"
     device: Annotated[int, Field(ge=0)]
     levels: Annotated[int, Field(ge=2)]  # of the battery grid
     values: tuple[tuple[float, ...], ...] | None  # (slot, energy) least cost to come; None: a guessed price of energy
@@ -75,14 +78,6 @@ class OwnBids(Section):
             and len(values) in ((0,) if self.values is None else (problem.slots,))
             and all(len(row) == energies for row in values)
         )
-
-
-def own_bids(plan: Plan) -> list[OwnBids]:
-    """The parts of all devices; raises ScenarioError for another kind of plan."""
-    policy = plan.policy
-    if not isinstance(policy, Bidders):
-        raise ScenarioError("planner", "bids", f"value {plan.planner!r}")
-    return [OwnBids.of(policy, device) for device in range(policy.problem.num_devices)]
 
 
 class Bidder:
@@ -174,6 +169,27 @@ class Bidder:
         grants = Grant(*(torch.stack(parts)[:-1] for parts in zip(*map(read_grant, messages), strict=True)))
         return int(choose(self._terms, self._price, self._granted, grants, heard, self._place)[0])
 
+    def fault(self, kind: str, neighbour: int, content: bytes) -> str | None:
+        """What no healthy neighbour says as a bid or grant, or as the account of a model; None where it may be so."""
+        problem, num_powers = self._problem, len(self._terms.power_watt)
+        account_bytes = 8 * (1 + len(self.lean))
+        expected = {"bid": self.num_bytes[0], "grant": self.num_bytes[1], "model": account_bytes}[kind]
+        if len(content) != expected:
+            return f"{len(content)} bytes about a {kind}, which takes {expected}"
+        if kind == "bid":
+            power = int(read_bid(content).power)
+            return None if power < num_powers else f"a bid with the power {power} of {num_powers}"
+        if kind == "grant":
+            said, degree = read_grant(content), len(problem.topology.neighbours[neighbour])
+            sound = int(said.place) in {*range(degree), NOBODY} and bool(
+                (said.worth.isfinite() & (said.worth >= 0)).all()
+            )
+            return None if sound else f"a grant to its neighbour {int(said.place)} of {degree}"
+        progress, *lean = np.frombuffer(content, "<f8").tolist()
+        most = self._terms.lean_step * (_LEAN_STEPS + 1)
+        sound = 0 <= progress <= problem.slots and all(abs(one) <= most for one in lean)
+        return None if sound else f"an account of {progress:g} slots of training"
+
     # its account
 
     def account(self, trained: bool) -> bytes:
@@ -206,25 +222,3 @@ class Bidder:
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go back to what `state` gave."""
         self.progress, self.lean = state["progress"].clone(), state["lean"].clone()
-
-
-class BidRules(NamedTuple):
-    """What messages of neighbours must fit to."""
-
-    num_bytes: tuple[int, int]  # of a bid and of a grant
-    num_powers: int
-    degree: dict[int, int]  # of each neighbour
-
-    def fault(self, kind: str, origin: int, content: bytes) -> str | None:
-        """What no healthy device says; None where it may be so."""
-        expected = self.num_bytes[kind == "grant"]
-        if len(content) != expected:
-            return f"{len(content)} bytes where a {kind} takes {expected}"
-        if kind == "bid":
-            power = int(read_bid(content).power)
-            return f"a power with the number {power}" if power >= self.num_powers else None
-        said = read_grant(content)
-        place, worth = int(said.place), said.worth
-        if not (place == NOBODY or place < self.degree[origin]):
-            return f"a grant to its neighbour {place} of {self.degree[origin]}"
-        return None if bool(worth.isfinite().all() and (worth >= 0).all()) else "a worth that is no number from 0 on"

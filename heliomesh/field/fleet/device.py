@@ -169,7 +169,7 @@ class Device:
             if isinstance(message.content, Packet):
                 self._packets[message.origin] = message.content
             elif isinstance(message.content, bytes):
-                self._bidder.hear(message.kind, message.origin, message.content)
+                self.bidder.hear(message.kind, message.origin, message.content)
             elif isinstance(message.content, dict):
                 self._heard |= message.content
             else:
@@ -183,7 +183,8 @@ class Device:
         return outgoing
 
     @property
-    def _bidder(self) -> Bidder:
+    def bidder(self) -> Bidder:
+        """Who decides, where it bids."""
         if not isinstance(self._decider, Bidder):
             raise RuntimeError(f"device {self._number} does not bid")
         return self._decider
@@ -243,11 +244,11 @@ class Device:
 
     def bid(self, slot: int) -> Outgoing:
         """Say what there is to give."""
-        return self._broadcast("bid", slot, self._bidder.bid())
+        return self._broadcast("bid", slot, self.bidder.bid())
 
     def grant(self, slot: int) -> Outgoing:
         """Answer the bids that were heard."""
-        return self._broadcast("grant", slot, self._bidder.grant())
+        return self._broadcast("grant", slot, self.bidder.grant())
 
     def _broadcast(self, kind: Kind, slot: int, said: bytes) -> Outgoing:
         others = () if self._silent else self._view.neighbours
@@ -336,9 +337,11 @@ class Device:
 
     # between two slots
 
-    def follow(self, decider: Decider, view: View) -> None:
+    def follow(self, decider: Decider | OwnBids, view: View) -> None:
         """Another part of another plan from now on; what was heard is counted in the old plan's cells."""
-        self._decider, self._heard = decider, {}
+        before, self._decider, self._heard = self._decider, _decider(view, decider), {}
+        if isinstance(before, Bidder) and isinstance(self._decider, Bidder):
+            self._decider.restore(before.state())
         self._learner.follow(self._look_at(view))
 
     def correct(self, joule: float) -> None:

@@ -1,8 +1,7 @@
 """Which planners a fleet can run, and what each of its devices is given for that.
 
 A planner fits if a device can act with what its neighbourhood tells it, and can make its part of the plan so too.
-Plans of `bids` are made for the whole network before devices are installed: each is given its own part, as real agents
-are.
+Plans of `bids` are made for the whole network before devices are installed, and each is given its own part of them.
 """
 
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from heliomesh.common import catalog
 from heliomesh.common.memory_limit import check_fits
-from heliomesh.field.fleet.bidder import OwnBids, own_bids
+from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.field.fleet.device import Decider, OwnPolicy
 from heliomesh.field.fleet.planning import Partners, Timetable, partners_of, timetable
 from heliomesh.field.fleet.view import View
@@ -23,6 +22,7 @@ from heliomesh.model.overhead import Overhead, is_paid, paid_talk, refuse_uncoun
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
+from heliomesh.planners.bids import Bidders
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.planner import LocalTables, Options, estimate_bytes, local_overhead, num_rounds
 from heliomesh.planners.turns import Options as TurnsOptions
@@ -72,8 +72,8 @@ class FleetScheme:
 
     def decider(self, view: View) -> Decider | Partners | OwnBids:
         """How a device acts: with its partners, by its part of a plan, or by a policy that it makes from its view."""
-        if self.made is not None:
-            return own_bids(self.made)[view.device]
+        if self.made is not None and isinstance(self.made.policy, Bidders):
+            return OwnBids.of(self.made.policy, view.device)
         if self.timetable is not None:
             return self.partners[view.device]
         if self.planner == IN_TURN:
