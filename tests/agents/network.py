@@ -35,6 +35,7 @@ SMALL: dict[str, Any] = {
     "learning.local_steps": 2,
     "learning.batch": 8,
 }
+LOUD: dict[str, Any] = {"link.noise_watt": 1e-3, "harvest.scale": 2.0}  # devices send often and are heard
 READY = ClockSettings(kind="ready", patience_second=60.0)
 
 
@@ -66,6 +67,10 @@ def deployed(
 
 def planned(problem: Problem, hops: int = 1) -> Plan:
     return make_plan(problem, "decentralized", {"rounds": 1, "hops": hops}, bound=False)
+
+
+def bidding(problem: Problem) -> Plan:
+    return make_plan(problem, "bids", {"practice": 2, "passes": 1}, bound=False)
 
 
 def live(folder: Path) -> None:
