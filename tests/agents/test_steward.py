@@ -19,17 +19,17 @@ from heliomesh.field.living.detector import Watch
 from heliomesh.simulation.slot_loop import run_slots
 from heliomesh.simulation.trace import simulate
 from tests.agents.lines import traced_line
-from tests.agents.network import READY, deployed, planned, running, small, told
+from tests.agents.network import READY, bidding, deployed, planned, running, small, told
 
 from heliomesh.field.agents.deploy import WATCHER  # isort: skip
-from heliomesh.field.agents.folder import AgentFolder, Belief, ClockSettings
+from heliomesh.field.agents.folder import AgentFolder, Belief, ClockSettings, SentPlan
 from heliomesh.field.agents.heard import Heard
 from heliomesh.field.agents.identity import OPERATOR
 from heliomesh.field.agents.journal import RotatedLines
 from heliomesh.field.agents.link import Overlook
+from heliomesh.field.agents.tables import fits, parts_of
 from heliomesh.field.agents.watch import NewPlan, Steward, Watcher, WatchSettings, send_plan, watch
 from heliomesh.field.agents.wire import Sender
-from heliomesh.interop.export_tables import tabulate
 from tests.agents.lines import read_journal
 
 OPTIONS = {"rounds": 1, "hops": 0}
@@ -60,6 +60,11 @@ def replanning(folder: Path, said: list[str]) -> Iterator[None]:
             following.join()
 
 
+def dumped(parts: Iterable[Any]) -> list[dict[str, Any]]:
+    """What the parts of a plan say of their devices."""
+    return [own.model_dump() for part in parts for own in part.devices]
+
+
 def test_a_steward_plans_anew_where_harvests_deviate() -> None:
     problem = small(**RICH, slots=40)
     poor = world_under(problem, Conditions(harvest=tuple((device, 0.2) for device in range(3))))
@@ -71,8 +76,7 @@ def test_a_steward_plans_anew_where_harvests_deviate() -> None:
     assert found["usual"] == []
     first = found["poor"][0]
     assert all(factor < 0.6 for _, factor in first.belief.harvest)
-    usual = tabulate(planned(problem, hops=0))
-    assert first.tables.model_dump() != usual.model_dump()
+    assert dumped(first.parts) != dumped(parts_of(planned(problem, hops=0)))
 
 
 @pytest.mark.parametrize(("device", "factor", "least", "most"), [(1, 2.0, 1.7, 2.3), (2, 0.5, 0.4, 0.6)])
@@ -111,10 +115,25 @@ def test_a_steward_plans_without_a_device_that_is_gone_and_with_it_once_it_is_ba
     ]
     assert 10 < found[0][0] < 45
     assert found[1][0] == 45
-    smaller, whole = found[0][2].tables, found[1][2].tables
-    assert [len(own.neighbours) for own in smaller.devices] == [2, 1, 0, 1, 2]
-    usual = tabulate(planned(problem, hops=0))
-    assert whole.model_dump(include={"devices"}) == usual.model_dump(include={"devices"})
+    smaller, whole = found[0][2].parts, found[1][2].parts
+    assert [len(own["neighbours"]) for own in dumped(smaller)] == [2, 1, 0, 1, 2]
+    usual = parts_of(planned(problem, hops=0))
+    assert dumped(whole) == dumped(usual)
+
+
+def test_a_steward_plans_bids_anew() -> None:
+    problem = small(**RICH, slots=40, **{"energy.actions": "separate"})
+    poor = world_under(problem, Conditions(harvest=tuple((device, 0.2) for device in range(3))))
+    options = {"practice": 2, "passes": 1}
+    steward = Steward.of(problem, "bids", options, Watch(calibration_episodes=80))
+    slots = run_slots(problem, bidding(problem).policy, [0], 0, {0: poor})
+    found = [plan for number, slot in enumerate(slots) if (plan := steward.look(number, slot))]
+    assert all(factor < 0.6 for _, factor in found[0].belief.harvest)
+    sent = [SentPlan(part=part, belief=Belief.of(found[0].belief)) for part in found[0].parts]
+    for device, one in enumerate(sent):
+        assert SentPlan.model_validate_json(one.model_dump_json()) == one
+        assert fits(one.part, problem, device)
+        assert not fits(one.part, problem, device + 1)
 
 
 def test_a_steward_forgives_a_short_absence() -> None:
@@ -194,8 +213,7 @@ def test_an_agent_follows_a_new_plan_and_remembers_it(tmp_path: Path) -> None:
     alone = READY.model_copy(update={"patience_second": 0.2})
     folders = deployed(problem, planned(problem, hops=0), tmp_path / "net", alone)
     poorer = small(**RICH, slots=300, **{"harvest.scale": 0.2})
-    tables = tabulate(planned(poorer, hops=0))
-    plan = NewPlan.of(poorer, tables, Conditions(spending=((0, 0.5),)))
+    plan = NewPlan.of(poorer, planned(poorer, hops=0), Conditions(spending=((0, 0.5),)))
     watcher, heard = AgentFolder(tmp_path / "net" / WATCHER), []
     settings = folders[0].settings
     overlook = Overlook(watcher, settings.network, {"0": settings.listen}, lambda *line: heard.append(line))
@@ -218,7 +236,7 @@ def test_an_agent_follows_a_new_plan_and_remembers_it(tmp_path: Path) -> None:
     assert followed.settings.belief.spending == {"0": 0.5}
     cheaper, usual = followed.view().problem, folders[0].view().problem
     assert torch.equal(cheaper.actions.spent_joule[0], 0.5 * usual.actions.spent_joule[0])
-    assert [own.model_dump() for own in followed.plan.devices] == [tables.devices[0].model_dump()]
+    assert dumped([followed.plan]) == dumped(plan.parts[:1])
     assert {line["plan"] for line in read_journal(followed)} <= {settings.plan, plan.name}
 
 

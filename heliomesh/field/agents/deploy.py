@@ -14,6 +14,7 @@ import tomli_w
 
 from heliomesh.common.durable import alone_in, file_sha256, json_sha256, write_bytes, write_tensors, write_text
 from heliomesh.common.streams import stream
+from heliomesh.field.agents.clock import STATE_SHARE
 from heliomesh.field.agents.folder import AgentFolder, AgentSettings, ClockSettings, SensorSettings
 from heliomesh.field.agents.identity import (
     ROSTER,
@@ -29,6 +30,8 @@ from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
+from heliomesh.model.workload import transmit_second
+from heliomesh.physics.control import build_control
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.files import FILE_FIELDS
 from heliomesh.scenario.scenario import Scenario
@@ -74,6 +77,20 @@ class Deployment:
 def member_folder(root: Path, name: str) -> AgentFolder:
     """The folder of the watcher, or of a device by its number."""
     return AgentFolder(root / (name if name == WATCHER else f"device-{name}"))
+
+
+def needed_second(problem: Problem, plan: Plan) -> float:
+    """Time between a slot's guard times for what the scenario's radio sends [s].
+
+    A device and its neighbours say what the plan tells, one after the other, before anyone acts and sends a model.
+    """
+    talk, energy = getattr(plan.policy, "talk", None), problem.scenario.energy
+    model_second = transmit_second(problem.scenario) / (1 - STATE_SHARE)
+    if talk is None:
+        return model_second
+    radio = build_control(energy, problem.consumption)
+    said = radio.second(talk.sent_byte, talk.sent) + radio.second(talk.heard_byte, talk.heard)
+    return max(model_second, float(said.max()) / STATE_SHARE)
 
 
 def deploy(problem: Problem, plan: Plan, folder: Path, how: Deployment) -> list[AgentFolder]:

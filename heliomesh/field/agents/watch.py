@@ -60,7 +60,7 @@ class NewPlan:
     def of(cls, problem: Problem, plan: Plan, belief: Conditions) -> "NewPlan":
         """Named after all that devices are told of it."""
         told, parts = Belief.of(belief).model_dump(mode="json"), parts_of(plan)
-        own = [part.model_dump(mode="json", exclude={"scenario_sha256"}) for part in parts]
+        own = [part.model_dump(mode="json") for part in parts]
         return cls(json_sha256([problem.scenario.content_hash, own, told]), parts, belief)
 
 
