@@ -18,6 +18,7 @@ from heliomesh.field.agents.inbox import Agreement, Inbox
 from heliomesh.field.agents.wire import Mail, Sender
 from heliomesh.field.fleet.bidder import Bidder
 from heliomesh.field.fleet.device import Device, Sensed
+from heliomesh.slot.bids import account_bytes
 
 CODEC = Codec(100)
 
@@ -85,7 +86,7 @@ def honest(device: Device) -> dict[Kind, bytes]:
     (first,), (second,) = bid[1], grant[1]
     assert isinstance(first.content, bytes)
     assert isinstance(second.content, bytes)
-    return {"bid": first.content, "grant": second.content, "model": device.bidder.account(True)}
+    return {"bid": first.content, "grant": second.content, "model": account_bytes(device.bidder.after_training(True))}
 
 
 def test_what_a_healthy_device_says_comes_in_once(stage: Stage) -> None:
@@ -111,12 +112,10 @@ def test_what_no_healthy_device_says_isolates_it(stage: Stage) -> None:
     said = honest(stage.device)
     bid, grant, account = said["bid"], said["grant"], said["model"]
     wrong: list[tuple[Kind, bytes]] = [
-        ("bid", bid[:2] + b"\xff" + bid[3:]),  # a power that is none
+        ("bid", b"\xff" + bid[1:]),  # a power that is none
+        ("bid", bid[:-1] + b"\x80"),  # a lean of -128 steps
         ("grant", b"\x02" + grant[1:]),  # a third neighbour of two
-        ("grant", grant[:1] + b"\xff\xff" + grant[3:]),  # NaN as a worth
-        ("grant", grant[:1] + b"\x00\xbc" + grant[3:]),  # a worth of -1
-        ("model", b"\xff" * 8 + account[8:]),  # NaN as progress
-        ("model", account[:-8] + b"\x00" * 6 + b"\xf0\x7f"),  # an infinite lean
+        ("model", account[:-1] + b"\x80"),
     ]
     for kind, content in wrong:
         stage.empty()

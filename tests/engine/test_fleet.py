@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from heliomesh.field.fleet.bidder import Bidder, OwnBids
+from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.field.fleet.clock import FleetRun, run_fleet
 from heliomesh.field.fleet.device import Installation
 from heliomesh.field.fleet.messages import PLANNING, Message
@@ -151,7 +151,7 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
         ("bids", {**QUICK, "leans": "devices"}, {**TALKING, **PATH, **UNLIKE, "energy.control_loss": 0.3}),
         ("bids", QUICK, {**TALKING, **DEAR, "energy.control_loss": 0.3}),
         ("bids", QUICK, {**TALKING, **PATH, **UNLIKE, **LOSSY, **DEAR}),
-        ("bids", {"practice": 2, "passes": 0}, {**TALKING, **WEATHER, "channel.state": "link"}),
+        ("bids", QUICK, {**TALKING, **WEATHER, "channel.state": "link"}),
     ],
 )
 def test_a_fleet_does_what_plan_simulator_and_trainer_do(
@@ -235,12 +235,10 @@ def test_a_part_of_bids_tells_of_no_other_device() -> None:
     assert isinstance(policy, Bidders)
     assert policy.values is not None
     values, directions = policy.values.clone(), policy.model.directions.clone()
-    values[:, 1:], directions[1:] = 7.0, directions[1:].flip(0)
+    values[:, 1:], directions[1:] = values[:, 1:].flip(1), directions[1:].flip(0)
     assert OwnBids.of(policy, 0) == OwnBids.of(replace(policy, values=values, directions=directions), 0)
-    bidder = Bidder(view_of(problem, 0, 0), OwnBids.of(policy, 0))
-    assert not bidder.policy.model.directions[1:].any()
-    assert bidder.policy.values is not None
-    assert not bidder.policy.values[:, 1:].any()
+    assert all(OwnBids.of(policy, device).fits(problem, device) for device in range(6))
+    assert not OwnBids.of(policy, 0).fits(problem, 1)
 
 
 def test_a_killed_bidder_is_not_heard_and_the_others_go_on() -> None:
@@ -496,6 +494,7 @@ def test_a_death_during_planning_is_said() -> None:
         ("decentralized", {"grown": [1]}, "option.grown: expected () in a fleet"),
         ("decentralized", {"share_tables": True}, "option.share_tables: expected false in a fleet"),
         ("uncoordinated", {"rounds": 2}, "uncoordinated option.rounds"),
+        ("bids", {"passes": 0}, "bids option.passes: expected at least 1 for devices"),
     ],
 )
 def test_what_needs_more_than_the_neighbourhood_is_refused(

@@ -24,7 +24,7 @@ OwnPlan = Annotated[PlanTables | OwnBids, Field(discriminator="format")]  # of o
 def parts_of(plan: Plan) -> list[PlanTables | OwnBids]:
     """The parts of all devices; raises ScenarioError for a plan whose devices neither look up nor bid."""
     if isinstance(plan.policy, Bidders):
-        return [OwnBids.of(plan.policy, device) for device in range(plan.policy.problem.num_devices)]
+        return [*OwnBids.all_of(plan.policy)]
     tables = tabulate(plan)
     return [tables.model_copy(update={"devices": (own,)}) for own in tables.devices]
 

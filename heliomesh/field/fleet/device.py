@@ -13,7 +13,6 @@ What was not heard by the end of a part is missing: of states the last values st
 their weight stays with oneself.
 """
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -44,6 +43,7 @@ from heliomesh.model.policy import ActionPolicy, Observation
 from heliomesh.physics.battery import pays
 from heliomesh.physics.link import error_prob
 from heliomesh.physics.topology import Topology
+from heliomesh.slot.bids import account_bytes
 
 
 @dataclass(frozen=True)
@@ -233,14 +233,14 @@ class Device:
     def _begin_talk(self, slot: int, bidder: Bidder) -> None:
         """Begin the slot with what messages leave of the battery; whoever cannot pay for them is silent and idle."""
         battery, paid = self._battery_joule, is_paid(self._problem)
-        joule = talk_joule(bidder.problem, bidder.policy.talk)[[self._number]] * paid
+        joule = talk_joule(self._problem, bidder.talk)[[self._number]] * paid
         talks = pays(battery, joule + self._battery.losses.drain_joule) if paid else torch.ones_like(battery).bool()
         self._control_joule, self._talks = joule * talks, bool(talks)
         left = ((battery - self._control_joule) * talks).clamp_min(0)
         self._silent = bool(~talks | self._battery.dark(left))
         sensed, hears = self._sensed, np.full((len(self._view.neighbours), 2), not self._silent)
         heard = hears if sensed.heard is None else sensed.heard & hears
-        bidder.open(slot, sensed.channel_level, sensed.weather, float(left), heard)
+        bidder.open(slot, sensed.channel_level, sensed.weather, left, heard)
 
     def bid(self, slot: int) -> Outgoing:
         """Say what there is to give."""
@@ -276,7 +276,8 @@ class Device:
         self._spent_joule = torch.minimum(drawn, left) + self._control_joule
         if not power_watt > 0:
             return {}
-        account = self._decider.account(trained) if isinstance(self._decider, Bidder) else b""
+        bids = isinstance(self._decider, Bidder)
+        account = account_bytes(self.bidder.after_training(trained)) if bids else b""
         packet = Packet(self._power_watt, *self._learner.sent(slot), account)
         bits = self._learner.packet_bits
         return {other: [model_message(self._number, other, slot, packet, bits)] for other in self._view.neighbours}
@@ -289,8 +290,9 @@ class Device:
         arrived = {row: self._packets[other].row for row, other in enumerate(neighbours, 1) if delivered[row - 1]}
         self._learner.average(arrived, delivered, self._trained)
         if isinstance(self._decider, Bidder):
-            told = {other: self._packets[other].account for other in itertools.compress(neighbours, delivered)}
-            self._decider.learn(self._trained, delivered, told)
+            pairs = zip(neighbours, delivered, strict=True)
+            told = [self._packets[other].account if came else None for other, came in pairs]
+            self._decider.learn(self._trained, told)
         before = float(self._battery_joule)
         overflow = self._store(self._spent_joule, fate.harvested_joule)
         return Happened(

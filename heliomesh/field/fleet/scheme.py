@@ -4,7 +4,7 @@ A planner fits if a device can act with what its neighbourhood tells it, and can
 Plans of `bids` are made for the whole network before devices are installed, and each is given its own part of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +59,7 @@ class FleetScheme:
     partners: tuple[Partners, ...] = ()  # (device,)
     predicted: Overhead = field(default_factory=Overhead)
     made: Plan | None = None  # before devices are installed
+    parts: Sequence[OwnBids] = ()  # of that plan, by device
 
     @property
     def talk(self) -> tuple[str, ...]:
@@ -72,8 +73,8 @@ class FleetScheme:
 
     def decider(self, view: View) -> Decider | Partners | OwnBids:
         """How a device acts: with its partners, by its part of a plan, or by a policy that it makes from its view."""
-        if self.made is not None and isinstance(self.made.policy, Bidders):
-            return OwnBids.of(self.made.policy, view.device)
+        if self.parts:
+            return self.parts[view.device]
         if self.timetable is not None:
             return self.partners[view.device]
         if self.planner == IN_TURN:
@@ -120,7 +121,10 @@ def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> Fle
     if planner == BIDS:
         made = make_plan(problem, planner, options, bound=False)
         paid_talk(problem, made.policy)  # refuses what the radio may not send
-        return FleetScheme(problem, problem, planner, dict(options), hops=0, predicted=made.overhead, made=made)
+        parts = OwnBids.all_of(made.policy) if isinstance(made.policy, Bidders) else []
+        return FleetScheme(
+            problem, problem, planner, dict(options), 0, predicted=made.overhead, made=made, parts=parts
+        )
     if planner in (*ALONE, IN_TURN):
         validated(catalog.find(PLANNER_CATALOG, planner).Options, options, f"{planner} option")
         return FleetScheme(problem, problem, planner, dict(options), hops=0)
