@@ -40,9 +40,9 @@ class PlaceOptions:
         default_factory=list
     )
     port: Annotated[int, option("Device i listens at this port + i.", min=1, max=65535)] = 7447
-    sensor: Annotated[str, option("simulated, trace, power-supply or ina219; agent.toml has its settings.")] = (
-        "simulated"
-    )
+    sensor: Annotated[
+        str, option("simulated, power-supply, or your own as module:name; agent.toml has its settings.")
+    ] = "simulated"
     seed: Annotated[int, option("Seed of training and of simulated sensors.", min=0)] = 0
     days: DaysOption = 180
     keys_on_device: Annotated[
@@ -109,8 +109,8 @@ def deploy_command(
     problem = build_noted(settings.scenario(scenario))
     whole = {"interpolate": False} if "interpolate" in find_planner(planner).options.model_fields else {}
     options = shared.without_end(planner, whole | settings.of_planner, finite)
-    options = Job(problem.scenario, planner, options, training_seed=places.seed).planner_options
-    sensor = validated(SensorSettings, {"kind": places.sensor, "seed": places.seed}, "sensor")
+    options = dict(Job(problem.scenario, planner, options, training_seed=places.seed).planner_options)
+    sensor = validated(SensorSettings, {"kind": places.sensor, "seed": places.seed}, "sensor").check()
     times.settings()  # refuses before planning
     plan = make_plan(problem, planner, options, bound=False, track=output.track)
     own: dict[str, Any] = {"training_seed": places.seed, "options": options}

@@ -61,7 +61,7 @@ def fleet_command(
     finite = asked.finite or planner != WITH_OTHERS  # others plan for the scenario's slots, or look at a battery only
     options = asked.of_planner if finite else shared.without_end(planner, asked.of_planner, finite)
     if planner == BIDS:  # it reads the labels of the samples that devices will train on
-        options = Job(problem.scenario, planner, options, training_seed=asked.seed).planner_options
+        options = dict(Job(problem.scenario, planner, options, training_seed=asked.seed).planner_options)
     scheme = scheme_of(problem, planner, options)
     deaths = dict(_death(text, problem.num_devices, problem.slots) for text in asked.kill)
     shared.check_folder(out)

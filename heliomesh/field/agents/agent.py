@@ -20,7 +20,7 @@ from heliomesh.field.agents.folder import AgentFolder, SentPlan
 from heliomesh.field.agents.inbox import Agreement, Inbox, Notify
 from heliomesh.field.agents.journal import journal_of, line_of, sentence_of
 from heliomesh.field.agents.link import SMALL_SHARE_BYTES, Link, LinkError
-from heliomesh.field.agents.sensors.sensor import sensor_of
+from heliomesh.field.agents.sensor import sensor_of
 from heliomesh.field.agents.tables import OwnTables, fits
 from heliomesh.field.agents.waiting import ReceivedFrame
 from heliomesh.field.agents.wire import Mail, MailKind, Manifest, Sender

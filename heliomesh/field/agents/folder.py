@@ -9,7 +9,6 @@ new.key, own.csr      a key that waits for its certificate, and the request for 
 authority.pem         the authority that signed all certificates
 roster.txt            the network's members by their keys, signed by the authority
 memory/               checkpoints
-battery.json          the energy in its battery, where it is counted
 slots.jsonl           what happened in each slot; slots.old.jsonl has earlier ones, and the earliest are dropped
 model.safetensors     its model after the last slot
 """
@@ -18,7 +17,7 @@ import tomllib
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tomli_w
 from pydantic import Field, TypeAdapter, ValidationError
@@ -37,11 +36,10 @@ from heliomesh.model.problem import Problem, build
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.files import read_text
 from heliomesh.scenario.scenario import Scenario
-from heliomesh.scenario.section import Edge, Fraction, NonNegative, Positive, Section, validated
+from heliomesh.scenario.section import Edge, NonNegative, Positive, Section, validated
 
 _Settings = TypeVar("_Settings", bound=Section)
 Index = Annotated[int, Field(ge=0)]
-VoltagePoint = Annotated[tuple[Positive, Fraction], Field(strict=False)]
 
 
 class ClockSettings(Section):
@@ -59,23 +57,19 @@ class ClockSettings(Section):
 class SensorSettings(Section):
     """What measures battery, harvest and channel."""
 
-    kind: Literal["simulated", "trace", "power-supply", "ina219"] = "simulated"
+    kind: str = Field("simulated", description="simulated, power-supply, or a function of your own as module:name")
     seed: Index = Field(0, description="simulated: seed of the random numbers")
-    episode: Index = Field(0, description="simulated, trace: number of the episode")
+    episode: Index = Field(0, description="simulated: number of the episode")
     harvest_factor: NonNegative = Field(1.0, description="simulated: on harvests, to try what re-planning does")
     spending_factor: NonNegative = Field(1.0, description="simulated: on what slots cost, to try the same")
-    file: str | None = Field(None, description="trace: the file, relative to the folder")
     supply: str = Field("BAT0", description="power-supply: name below /sys/class/power_supply")
-    bus: Index = Field(1, description="ina219: number of the I²C bus")
-    panel_address: Index = Field(0x40, description="ina219: address of the chip at the panel")
-    load_address: Index = Field(0x41, description="ina219: address of the chip at the load")
-    shunt_ohm: Positive = Field(0.1, description="ina219: the shunt's resistance [Ω]")
-    voltage_curve: tuple[VoltagePoint, ...] | None = Field(
-        None, strict=False, description="ina219: the battery's voltages [V], each with the share of its energy"
-    )
-    correction_second: Positive = Field(
-        14_400.0, description="ina219: time constant with which the voltage corrects the counted energy [s]"
-    )
+    options: dict[str, Any] = Field({}, description="settings of a sensor of your own")
+
+    def check(self) -> "SensorSettings":
+        """Itself; raises ScenarioError for a kind that is none."""
+        known = self.kind in ("simulated", "power-supply") or ":" in self.kind
+        refuse(not known, "sensor.kind", "simulated, power-supply or module:name", f"value {self.kind!r}")
+        return self
 
 
 class Belief(Section):

@@ -93,7 +93,7 @@ class OwnBids(Section):
     def fits(self, problem: Problem, device: int) -> bool:
         """Whether this is the part of a device of the problem: all tables have their sizes."""
         degree, actions = len(problem.topology.neighbours[device]), len(problem.actions)
-        powers = len(problem.actions.power_watt.unique())
+        powers = len(set(problem.actions.power_watt.tolist()))
         try:
             sizes = {name: tuple(np.shape(getattr(self, name))) for name in type(self).model_fields}
         except ValueError:  # ragged
