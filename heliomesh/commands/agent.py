@@ -152,20 +152,18 @@ def agent_command(
 
 def watch_command(
     folder: Annotated[Path, typer.Argument(help="The folder `watch` that `heliomesh device deploy` wrote.")],
-    host: Annotated[str, option("Where to serve the page; others see it only if told so.")] = "127.0.0.1",
-    port: Annotated[int, option("0: any that is free.", min=0, max=65535)] = 8747,
     refresh_second: Annotated[float, option("Seconds between reloads of the page.", min=0.1)] = 10.0,
     replan: Annotated[
         bool, option("Plan anew where joules or channels deviate, and send devices the new plan.", "--replan")
     ] = False,
 ) -> None:
-    """Show the live network in the page's own player, on a page of this machine."""
+    """Show the live network in the page's own player: page.html in the folder, which a browser reloads."""
     check_installed()
-    from heliomesh.field.agents.watch import watch
+    from heliomesh.field.agents.watch import PAGE, watch
 
     try:
-        with watch(folder, host, port, refresh_second) as watcher:
-            say(f"http://{host}:{watcher.port}/ shows the network; Ctrl-C ends", at_once=True)
+        with watch(folder, refresh_second) as watcher:
+            say(f"{folder / PAGE} shows the network in a browser; Ctrl-C ends", at_once=True)
             watcher.follow(tell if replan else None)
     except (KeyboardInterrupt, SystemExit) as ended:
         tell(f"watch ended; a restart goes on with what is kept in {folder}")

@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,9 +99,10 @@ class Running:
 
     folders: Sequence[AgentFolder]
     processes: dict[int, Any]
+    life: Callable[[Path], None] = live
 
     def start(self, device: int) -> None:
-        process = CONTEXT.Process(target=live, args=(self.folders[device].path,))
+        process = CONTEXT.Process(target=self.life, args=(self.folders[device].path,))
         process.start()
         self.processes[device] = process
 
@@ -124,8 +125,10 @@ class Running:
 
 
 @contextmanager
-def running(folders: Sequence[AgentFolder], devices: Sequence[int] | None = None) -> Iterator[Running]:
-    found = Running(folders, {})
+def running(
+    folders: Sequence[AgentFolder], devices: Sequence[int] | None = None, life: Callable[[Path], None] = live
+) -> Iterator[Running]:
+    found = Running(folders, {}, life)
     try:
         for device in range(len(folders)) if devices is None else devices:
             found.start(device)

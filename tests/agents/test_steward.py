@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 from heliomesh.field.living.conditions import Conditions, world_under
 from heliomesh.field.living.detector import Watch
@@ -50,7 +48,7 @@ BUSY: dict[str, Any] = {
 @contextmanager
 def replanning(folder: Path, said: list[str]) -> Iterator[None]:
     """A watcher that plans anew."""
-    with watch(folder, "127.0.0.1", 0, 5.0) as watcher:
+    with watch(folder, 5.0) as watcher:
         following = threading.Thread(target=watcher.follow, args=(said.append,))
         following.start()
         try:
@@ -79,26 +77,6 @@ def test_a_steward_plans_anew_where_harvests_deviate() -> None:
     assert dumped(first.parts) != dumped(parts_of(planned(problem, hops=0)))
 
 
-@pytest.mark.parametrize(("device", "factor", "least", "most"), [(1, 2.0, 1.7, 2.3), (2, 0.5, 0.4, 0.6)])
-def test_a_steward_plans_anew_where_meters_deviate(device: int, factor: float, least: float, most: float) -> None:
-    problem = small(**RICH, slots=40)
-    steward = Steward.of(problem, "decentralized", OPTIONS, Watch(calibration_episodes=80))
-    factors, rng, found = torch.ones(1, 3, dtype=torch.float64), np.random.default_rng(0), []
-    factors[0, device] = factor
-    for number, slot in enumerate(run_slots(problem, planned(problem, hops=0).policy, [0], 0)):
-        ratio = factors * (1 + 0.1 * torch.from_numpy(rng.standard_normal((1, 3)))) if number >= 5 else 1.0
-        if (plan := steward.look(number, slot, slot.spent_joule * ratio)) is not None:
-            found.append((number, plan, steward.cause))
-    assert len(found) == 1
-    number, plan, cause = found[0]
-    assert number > 5
-    assert cause == "spending of a device"
-    assert [one for one, _ in plan.belief.spending] == [device]
-    assert least < plan.belief.spending[0][1] < most
-    assert Belief.of(plan.belief).conditions == plan.belief
-    assert Belief.of(plan.belief).told_to(0).spending == {}
-
-
 def test_a_steward_plans_without_a_device_that_is_gone_and_with_it_once_it_is_back() -> None:
     problem = small(**BUSY, slots=70)
     gone = world_under(problem, Conditions(away=frozenset({2})))
@@ -107,7 +85,7 @@ def test_a_steward_plans_without_a_device_that_is_gone_and_with_it_once_it_is_ba
     slots = run_slots(problem, planned(problem, hops=0).policy, [0], 0, {10: gone, 45: problem})
     for number, slot in enumerate(slots):
         unheard = frozenset({2} if 10 <= number < 45 else set())
-        if (plan := steward.look(number, slot, None, unheard)) is not None:
+        if (plan := steward.look(number, slot, unheard)) is not None:
             found.append((number, steward.cause, plan))
     assert [(cause, plan.belief) for _, cause, plan in found] == [
         ("silence", Conditions(away=frozenset({2}))),
@@ -141,7 +119,7 @@ def test_a_steward_forgives_a_short_absence() -> None:
     steward = Steward.of(problem, "decentralized", OPTIONS, Watch(calibration_episodes=80))
     for number, slot in enumerate(run_slots(problem, planned(problem, hops=0).policy, [0], 0)):
         unheard = frozenset({1} if number in (10, 11, 12) else set())
-        assert steward.look(number, slot, None, unheard) is None
+        assert steward.look(number, slot, unheard) is None
 
 
 @pytest.mark.parametrize("looked", [range(13, 40), [*range(6), *range(14, 40)]])
@@ -213,7 +191,7 @@ def test_an_agent_follows_a_new_plan_and_remembers_it(tmp_path: Path) -> None:
     alone = READY.model_copy(update={"patience_second": 0.2})
     folders = deployed(problem, planned(problem, hops=0), tmp_path / "net", alone)
     poorer = small(**RICH, slots=300, **{"harvest.scale": 0.2})
-    plan = NewPlan.of(poorer, planned(poorer, hops=0), Conditions(spending=((0, 0.5),)))
+    plan = NewPlan.of(poorer, planned(poorer, hops=0), Conditions(away=frozenset({2})))
     watcher, heard = AgentFolder(tmp_path / "net" / WATCHER), []
     settings = folders[0].settings
     overlook = Overlook(watcher, settings.network, {"0": settings.listen}, lambda *line: heard.append(line))
@@ -233,29 +211,26 @@ def test_an_agent_follows_a_new_plan_and_remembers_it(tmp_path: Path) -> None:
         overlook.close()
     followed = AgentFolder(folders[0].path)
     assert followed.settings.plan == plan.name
-    assert followed.settings.belief.spending == {"0": 0.5}
-    cheaper, usual = followed.view().problem, folders[0].view().problem
-    assert torch.equal(cheaper.actions.spent_joule[0], 0.5 * usual.actions.spent_joule[0])
+    assert followed.settings.belief == Belief(away=(2,))
+    assert followed.settings.belief.conditions == plan.belief
+    assert set(followed.view().distance) <= {1} < set(folders[0].view().neighbours)
     assert dumped([followed.plan]) == dumped(plan.parts[:1])
     assert {line["plan"] for line in read_journal(followed)} <= {settings.plan, plan.name}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("change", "cause"), [({"harvest_factor": 0.1}, "harvest"), ({"spending_factor": 2.0}, "spending of a device")]
-)
-def test_a_network_that_deviates_gets_a_new_plan(tmp_path: Path, change: dict[str, float], cause: str) -> None:
+def test_a_network_that_deviates_gets_a_new_plan(tmp_path: Path) -> None:
     problem = small(**RICH, slots=60)
     clock = ClockSettings(start_second=time.time() + 60, slot_second=3.0, guard_second=0.5)
     folders = deployed(problem, planned(problem, hops=0), tmp_path / "net", clock, options=OPTIONS)
     for folder in folders:
-        sensor = folder.settings.sensor.model_copy(update=change)
+        sensor = folder.settings.sensor.model_copy(update={"harvest_factor": 0.1})
         AgentFolder(folder.path).write_settings(folder.settings.model_copy(update={"sensor": sensor}))
     said: list[str] = []
     with replanning(tmp_path / "net" / WATCHER, said), running(folders) as network:
         network.wait(400)
     print(said)
-    assert f"alarm by {cause}; " in said[0]
+    assert "alarm by harvest; " in said[0]
     first = folders[0].settings.plan
     for folder in folders:
         lines = read_journal(folder)
@@ -264,9 +239,6 @@ def test_a_network_that_deviates_gets_a_new_plan(tmp_path: Path, change: dict[st
         assert changed == next(line["slot"] for line in read_journal(folders[0]) if line["plan"] != first)
         assert not any("plan" in words for words in lines[-1]["refused"].values())
         assert len(set(plans)) >= 2
-        if "spending_factor" in change:  # the new plan's books say what the meter says
-            joules = [(line["planned_joule"], line["measured_joule"]) for line in lines if line["plan"] != first]
-            assert sum(measured for _, measured in joules) == pytest.approx(sum(p for p, _ in joules), rel=0.15)
 
 
 @pytest.mark.slow

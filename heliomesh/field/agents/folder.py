@@ -61,7 +61,6 @@ class SensorSettings(Section):
     seed: Index = Field(0, description="simulated: seed of the random numbers")
     episode: Index = Field(0, description="simulated: number of the episode")
     harvest_factor: NonNegative = Field(1.0, description="simulated: on harvests, to try what re-planning does")
-    spending_factor: NonNegative = Field(1.0, description="simulated: on what slots cost, to try the same")
     supply: str = Field("BAT0", description="power-supply: name below /sys/class/power_supply")
     options: dict[str, Any] = Field({}, description="settings of a sensor of your own")
 
@@ -75,30 +74,18 @@ class SensorSettings(Section):
 class Belief(Section):
     """How the network differs from its scenario, as the plan in force has it."""
 
-    spending: dict[str, Positive] = Field({}, description="factor on what a device draws from storage, by its number")
-
     links_off: tuple[Edge, ...] = Field((), strict=False, description="links that are gone")
     away: tuple[Index, ...] = Field((), strict=False, description="devices that are gone")
 
     @classmethod
     def of(cls, conditions: Conditions) -> "Belief":
         """As it is written down."""
-        return cls(
-            spending={str(device): factor for device, factor in conditions.spending},
-            links_off=tuple(sorted(conditions.links_off)),
-            away=tuple(sorted(conditions.away)),
-        )
-
-    def told_to(self, device: int) -> "Belief":
-        """The same without what is other devices' own."""
-        own = {number: factor for number, factor in self.spending.items() if number == str(device)}
-        return self.model_copy(update={"spending": own})
+        return cls(links_off=tuple(sorted(conditions.links_off)), away=tuple(sorted(conditions.away)))
 
     @property
     def conditions(self) -> Conditions:
         """As planners read it."""
-        gone = Conditions(links_off=frozenset(self.links_off), away=frozenset(self.away))
-        return gone.with_spending({int(device): factor for device, factor in self.spending.items()})
+        return Conditions(links_off=frozenset(self.links_off), away=frozenset(self.away))
 
 
 class SentPlan(Section):

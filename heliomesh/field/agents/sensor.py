@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import torch
 
 from heliomesh.common.catalog import load
 from heliomesh.field.agents.folder import AgentFolder
@@ -57,14 +56,6 @@ class Simulated(Sensor):
         """The device's own column."""
         fate = self._world.close(slot)[self._device]
         return replace(fate, harvested_joule=self._settings.harvest_factor * fate.harvested_joule)
-
-    def spent_joule(self, power_watt: float, trained: bool) -> float | None:
-        """The device's books are right, or a meter says a multiple of what the scenario does."""
-        if self._settings.spending_factor == 1:
-            return None
-        used = self._problem.consumption
-        drawn = used.drawn_joule(torch.tensor(power_watt, dtype=torch.float64), torch.tensor(trained))
-        return self._settings.spending_factor * float((drawn + used.drain_joule)[self._device])
 
 
 class PowerSupply(Sensor):
