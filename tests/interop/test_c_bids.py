@@ -7,7 +7,6 @@ import pytest
 
 import heliomesh as hm
 from heliomesh.interop.c_bids import write_bid_headers
-from heliomesh.slot.energy_table import TABLE_BYTES
 from tests.interop.c_network import bids_in_python, bytes_in_c, check_constant_memory, needs_gcc
 from tests.interop.conftest import DRAINED, WEATHER, planned_once
 from tests.interop.test_export import check_program

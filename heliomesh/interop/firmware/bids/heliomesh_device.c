@@ -15,12 +15,12 @@
 #define HEARD_GRANT 2u
 #define HEARD_MODEL 4u
 
-/* A product divided by a power of two, halves away from zero. */
+/* A product divided by a power of two, at least by two; halves to even numbers. */
 static int64_t rounded(int64_t product, uint8_t bits)
 {
-    const uint64_t half = ((uint64_t)1u << bits) >> 1u;
+    const uint64_t below_half = ((uint64_t)1u << (bits - 1u)) - 1u;
     const uint64_t size = (product < 0) ? (uint64_t)(-product) : (uint64_t)product;
-    const uint64_t quotient = (size + half) >> bits;
+    const uint64_t quotient = (size + ((size >> bits) & 1u) + below_half) >> bits;
     const int64_t found = (int64_t)quotient;
     return (product < 0) ? (-found) : found;
 }
@@ -65,7 +65,11 @@ static int16_t direction(uint8_t place)
 static int16_t trained_lean(const heliomesh_account *account, uint8_t place)
 {
     const int16_t twice = (int16_t)account->lean[place] + direction(place);
-    return (twice < 0) ? ((twice - 1) / 2) : ((twice + 1) / 2);
+    int16_t half = twice / 2;
+    if (((twice % 2) != 0) && ((half % 2) != 0)) {
+        half += (twice < 0) ? -1 : 1;
+    }
+    return half;
 }
 
 static int32_t training_gain(const heliomesh_state *state)
@@ -102,7 +106,8 @@ static int32_t spending(uint32_t row, uint32_t battery, uint8_t action)
 #endif
     const uint32_t below = table_value(entry);
     const uint32_t above = table_value(entry + 1u);
-    const uint32_t between = ((below * (256u - part)) + (above * part) + 128u) >> 8u;
+    const uint32_t sum = (below * (256u - part)) + (above * part);
+    const uint32_t between = (sum + ((sum >> 8u) & 1u) + 127u) >> 8u;
     const uint32_t cost = between << HELIOMESH_ENTRY_BITS;
     return (int32_t)cost;
 }
