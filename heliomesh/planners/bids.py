@@ -117,7 +117,7 @@ class Bidders(practice.Learners):
     @cached_property
     def _bias_bits(self) -> int:
         """The finest unit of 16-bit weights of bias."""
-        return min(30, max(0, 16 - math.frexp(self._most_bias_weight)[1]))
+        return min(30, max(1, 16 - math.frexp(self._most_bias_weight)[1]))
 
     def bias_weight_in(self, slot: int) -> int:
         """λ_t of squared steps of lean, with `Terms.bias_bits` after the point of values."""

@@ -21,8 +21,8 @@ Then accounts follow the models: `trained`, and `averaged` with the accounts tha
 
 All numbers are integers, so simulator, fleet and the C99 of `interop/firmware/bids` decide alike to the bit. Values
 are in 2⁻¹⁶ slots of training, shares in 2⁻¹⁵, progress in 1/64 slots, leans in steps of the largest direction / 127,
-energies in units of the battery. A product is divided by a power of two and rounded to the nearest, halves away from
-zero (`rounded`). Other quotients are rounded down. Sums of values stay within ±2²⁸.
+energies in units of the battery. A product is divided by a power of two and rounded to the nearest, halves to even
+numbers (`rounded`): halves away from zero would let leans grow. Other quotients are rounded down. Sums of values stay within ±2²⁸.
 
 Tensors may have any axes before those that are named; a device alone has none, the simulator (batch, device).
 
@@ -126,8 +126,9 @@ def harm_table(power_watt: Tensor, waterfall: float) -> Tensor:
 
 
 def rounded(product: Tensor, bits: int) -> Tensor:
-    """The product / 2^bits, halves away from zero."""
-    return product.sign() * ((product.abs() + ((1 << bits) >> 1)) >> bits)
+    """The product / 2^bits, for at least one bit; halves to even numbers."""
+    size = product.abs()
+    return product.sign() * ((size + ((size >> bits) & 1) + (1 << bits - 1) - 1) >> bits)
 
 
 def trained(account: Account, direction: Tensor, trains: Tensor) -> Account:

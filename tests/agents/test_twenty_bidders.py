@@ -1,4 +1,4 @@
-"""Twenty agents that bid, with luck of their own: their models are as good as the simulator's, also where much is lost."""
+"""Twenty agents that bid, with luck of their own: models as good as the simulator's, also where much is lost."""
 
 import os
 import random
