@@ -57,7 +57,7 @@ def test_the_way_of_a_capacity_from_the_scenario_to_the_page() -> None:
 
 
 CATALOGS = ("learning/aggregations", "learning/optimisers", "tasks/datasets", "tasks/models")
-PARTS = {"decentralized", "turns"}  # planners whose parts a fleet's devices play
+PARTS = {"bids", "decentralized", "turns"}  # planners whose parts a fleet's devices play
 WITH_ROUNDS = {"prices", "receiver"}  # planners whose rounds are exported to C
 
 

@@ -71,7 +71,7 @@ class Learners(ActionPolicy):
     memory_axes: ClassVar[tuple[str, ...]] = ("device", "device")
     problem: Problem  # on the grid of the values
     bias_weight: tuple[float, ...]  # (slot,)
-    values: Tensor | None  # (slot, device, energy): least cost to come; None: a first guess of the price of energy
+    values: Tensor | None  # (slot, device, ...): least cost to come; None: a first guess of the price of energy
     directions: Tensor | None = None  # (device, direction) of training; None: one per device
 
     @abstractmethod
@@ -115,6 +115,14 @@ class Learners(ActionPolicy):
             return EnergyAfterAction(problem, seen).values(self.values[slot]).to(torch.float64)
         return scarcity_price(problem, seen.battery_joule, _FIRST_PRICE)
 
+    def contributions(self, memory: tuple[Tensor, ...]) -> Contributions:
+        """Progress and leans of a memory."""
+        return Contributions(*memory)
+
+    def held(self, values: Tensor) -> Tensor:
+        """Values of energy (slot, device, energy) as devices hold them."""
+        return values
+
     @property
     def _batch(self) -> int:
         """Episodes to handle at a time."""
@@ -144,8 +152,9 @@ class Practice:
         """As the policy does."""
         after = self.policy.recall(seen)
         if seen.noticed is not None:
-            trained = self.policy.model.trained(Contributions(*seen.memory), seen.noticed.trained)
-            self.bias.append((float(trained.bias.sum()), float(Contributions(*after).bias.sum())))
+            known = self.policy.contributions
+            trained = self.policy.model.trained(known(seen.memory), seen.noticed.trained)
+            self.bias.append((float(trained.bias.sum()), float(known(after).bias.sum())))
         return after
 
     def decide(self, slot: int, seen: Observation) -> Decision:
@@ -197,7 +206,7 @@ def practised(context: PlannerContext[OptionsT], start: Preparation, policy: Lea
         steps = run_slots(problem, practice, list(range(options.practice)), _PRACTICE_SEED + problem.scenario.seed)
         _exhaust(context.track(steps, f"practice {number + 1}", problem.slots))
         values, kept = opportunity_values(paying, -opportunities(practice, context.rng)), practice.kept
-        policy = replace(policy, bias_weight=start.bias_weights(kept), values=values)
+        policy = replace(policy, bias_weight=start.bias_weights(kept), values=policy.held(values))
     return policy, f"a slot's averaging leaves {kept:.2f} of the bias, whose weight is {policy.bias_weight[0]:.3g}"
 
 
