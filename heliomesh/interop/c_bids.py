@@ -90,7 +90,9 @@ class BidHeader:
             Constants("site", 8, site, "which of the levels is the channel of each"),
             Constants("weight", 16, own.weight.tolist(), "weight of the model of each, in 2^-15"),
             Constants("share", 16, own.share.tolist(), "the same where it arrives alone"),
-            Constants("arrival", 16, own.arrival.flatten().tolist(), "arrival by neighbour, level and power, in 2^-15"),
+            Constants(
+                "arrival", 16, own.arrival.flatten().tolist(), "arrival by neighbour, level and power, in 2^-15"
+            ),
             Constants("harm", 16, terms.harm.flatten().tolist(), "what is destroyed, by its power and the own one"),
             Constants("direction", 8, (own.direction + _LEAN_ZERO).tolist(), "128 + direction of the own data"),
             Constants("bias_weight", 16, weights, "weight of bias by slot"),
@@ -135,7 +137,10 @@ def write_bid_headers(policy: Bidders, folder: Path) -> tuple[list[BidHeader], l
     refuse(policy.values is None, "planner option passes", "at least 1 in a C header", "value 0")
     headers = [BidHeader(policy, number) for number in range(problem.num_devices)]
     for header in headers:
-        measured, planned = (header.measuring.unit_exponent, unit_exponent(float(problem.battery.capacity_joule[header.number])))
+        measured, planned = (
+            header.measuring.unit_exponent,
+            unit_exponent(float(problem.battery.capacity_joule[header.number])),
+        )
         expected = f"harvests of a slot that 32 bits hold in units of 1e{planned} J"
         refuse(measured != planned, "harvest", expected, f"harvests that need 1e{measured} J")
     check_limits(

@@ -117,7 +117,7 @@ class Steward:
             self.cause = self.policy.alarms[0][-1].cause
         harvested = torch.where(silent, torch.nan, slot.harvested_joule)
         ratio = self._spent_ratio(slot, measured_joule)
-        self._before = number, Noticed(harvested, slot.delivered, slot.scheduled, ratio)
+        self._before = number, Noticed(harvested, slot.delivered, slot.scheduled, slot.power_watt, ratio)
         self._unheard = unheard
         return self._changed()
 
