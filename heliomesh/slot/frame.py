@@ -1,7 +1,7 @@
 """A frame of slots in which devices may send without having agreed: who does, and how likely nobody else interferes.
 
-A receiver gets a packet of one sender at most. With A_r(t) the neighbours of receiver r that may send in slot t of the
-frame, each with a chance s, and age_ij the slots since i last heard j, in the mean, the senders of a slot are chosen for
+A receiver gets a packet of one sender at most. With A_i(t) the neighbours of receiver i that may send in slot t of
+the frame, each with a chance s, and age_ij the slots since i last heard j, in the mean, a slot's senders are to
 
     max  Σ_i Σ_{j ∈ A_i} age_ij · s (1 − s)^(|A_i| − 1) · (1 − s if i may send itself, under half duplex),
 

@@ -1,6 +1,6 @@
 """The form of `bids` that is silent: devices know of each other only what came along with models.
 
-A device keeps its neighbours' accounts as it last heard them. It reckons what they would grant it (`slot/bids.py`), and
+A device keeps its neighbours' accounts as it last heard them, reckons what they would grant it (`slot/bids.py`), and
 sends in its slots of a common frame (`slot/frame.py`). Between two packets it believes that a neighbour's progress
 stays as far ahead of its own as it was, and that each model it sent moved the neighbour as far as such models do in
 the mean: with a chance c that it arrived and was alone, and the share α of a lone packet,
@@ -67,7 +67,7 @@ class Silent(Bidders):
 
     @cached_property
     def _lands(self) -> Tensor:
-        """Chance that a device's packet reaches a neighbour, by the edge from it; (slot of the frame, edge, power)."""
+        """Chance that a device's packet arrives, by the edge to the neighbour; (slot of the frame, edge, power)."""
         clear = torch.from_numpy(self.frame.clear).to(self.problem.device).unsqueeze(-1)
         stationary = self.problem.channel.stationary.reshape(-1, 1)
         return rounded(as_share(clear) * (self.arrival * as_share(stationary)).sum(1), 2 * SHARE_BITS)
