@@ -38,11 +38,12 @@ ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Noticed:
-    """What devices noticed in the slot before: their own harvests, their training, and the packets they got."""
+    """What devices noticed in the slot before: their own harvests, their own actions, and the packets they got."""
 
     harvested_joule: Tensor  # (batch, device), NaN where nobody knows
     arrived: Tensor  # (batch, edge) bool
     trained: Tensor  # (batch, device) bool
+    power_watt: Tensor  # (batch, device) at which they sent
     spent_ratio: Tensor | None = None  # (batch, device) measured over planned joules; NaN or None: not measured
 
     def of(self, episodes: Tensor) -> "Noticed":

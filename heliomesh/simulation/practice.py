@@ -69,6 +69,7 @@ class Learners(ActionPolicy):
     """Devices that account for their models; the memory has progress (batch, device) and leans (…, direction)."""
 
     memory_axes: ClassVar[tuple[str, ...]] = ("device", "device")
+    most_kept: ClassVar[float] = 1.0  # most of the bias that a slot's averaging is believed to leave
     problem: Problem  # on the grid of the values
     bias_weight: tuple[float, ...]  # (slot,)
     values: Tensor | None  # (slot, device, ...): least cost to come; None: a first guess of the price of energy
@@ -137,6 +138,7 @@ class Practice:
     policy: Learners
     gains: list[Tensor] = field(default_factory=list)  # by slot: (episode, device, action)
     bias: list[tuple[float, float]] = field(default_factory=list)  # by slot: its sum before and after averaging
+    last: Contributions | None = None  # of the latest slot
 
     @property
     def problem(self) -> Problem:
@@ -153,8 +155,8 @@ class Practice:
         after = self.policy.recall(seen)
         if seen.noticed is not None:
             known = self.policy.contributions
-            trained = self.policy.model.trained(known(seen.memory), seen.noticed.trained)
-            self.bias.append((float(trained.bias.sum()), float(known(after).bias.sum())))
+            trained, self.last = self.policy.model.trained(known(seen.memory), seen.noticed.trained), known(after)
+            self.bias.append((float(trained.bias.sum()), float(self.last.bias.sum())))
         return after
 
     def decide(self, slot: int, seen: Observation) -> Decision:
@@ -169,7 +171,7 @@ class Practice:
         """ρ: the share of bias that averaging left, but in the last slots before deadlines."""
         last = slots_to_deadline(self.problem)[: len(self.bias)] >= _LAST_SLOTS
         before, after = np.array(self.bias)[last].sum(0) if last.any() else (0.0, 0.0)
-        return float(after / before) if before > 0 else _FIRST_KEPT
+        return min(float(after / before), self.policy.most_kept) if before > 0 else _FIRST_KEPT
 
 
 LearnersT = TypeVar("LearnersT", bound=Learners)
@@ -208,6 +210,16 @@ def practised(context: PlannerContext[OptionsT], start: Preparation, policy: Lea
         values, kept = opportunity_values(paying, -opportunities(practice, context.rng)), practice.kept
         policy = replace(policy, bias_weight=start.bias_weights(kept), values=policy.held(values))
     return policy, f"a slot's averaging leaves {kept:.2f} of the bias, whose weight is {policy.bias_weight[0]:.3g}"
+
+
+def forecast(context: PlannerContext[OptionsT], policy: Learners) -> float:
+    """What the learning model makes of practice episodes at their end, S − λ_t B: the mean over devices, in slots."""
+    practice = Practice(policy)
+    numbers = list(range(context.options.practice))
+    _exhaust(run_slots(policy.problem, practice, numbers, _PRACTICE_SEED + policy.problem.scenario.seed))
+    if practice.last is None:  # an episode of one slot
+        return 0.0
+    return float((practice.last.progress - policy.bias_weight[-1] * practice.last.bias).mean())
 
 
 def _paying(problem: Problem, policy: Learners) -> Problem:

@@ -123,7 +123,8 @@ class Episodes:
             seen = replace(seen, battery_joule=self.battery_joule)
             decision = replace(decision, power_watt=decision.power_watt * talks, trained=decision.trained & talks)
         happened = self._settled(seen, decision, decider, now.link, harvested, self._paid and self._paid[0])
-        self._noticed, self._now = Noticed(harvested, happened.delivered, happened.scheduled), None
+        self._noticed = Noticed(harvested, happened.delivered, happened.scheduled, happened.power_watt)
+        self._now = None
         self.battery_joule, self._hidden = happened.battery_after_joule, hidden
         self.channel_level = world.channel.step(self.channel_level, now.channel)
         self.slot += 1

@@ -116,7 +116,7 @@ class Steward:
         elif self.policy.alarms[0]:
             self.cause = self.policy.alarms[0][-1].cause
         harvested = torch.where(silent, torch.nan, slot.harvested_joule)
-        self._before = number, Noticed(harvested, slot.delivered, slot.scheduled)
+        self._before = number, Noticed(harvested, slot.delivered, slot.scheduled, slot.power_watt)
         self._unheard = unheard
         return self._changed()
 

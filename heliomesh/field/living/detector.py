@@ -170,7 +170,7 @@ def calibrated(problem: Problem, belief: Conditions, policy: Policy, watch: Watc
     slots = run_slots(problem, policy, numbers, watch.seed, {0: world})
     glimpses = []
     for number, (now, after) in enumerate(pairwise(slots)):
-        noticed = Noticed(now.harvested_joule, now.delivered, now.scheduled)
+        noticed = Noticed(now.harvested_joule, now.delivered, now.scheduled, now.power_watt)
         glimpses.append(Glimpse(number, now.weather, now.channel_level, after.channel_level, noticed))
     first = torch.arange(episodes // _RATE_SHARE, device=problem.device)
     rest = torch.arange(episodes // _RATE_SHARE, episodes, device=problem.device)

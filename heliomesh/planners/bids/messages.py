@@ -1,30 +1,22 @@
-"""Plan for learning, and speak little: every slot each device broadcasts one bid and one grant, a few dozen bytes.
+"""The form of `bids` that talks: a bid and a grant of every device in every slot (`slot/bids.py`).
 
-Devices value training and packets as `contributions` does, and energy by V_i(t, b) from practice
-(`simulation/practice.py`). Instead of rounds of messages there are two: what a device has to give, and which
-neighbour's packet a receiver wants (`slot/bids.py`). A neighbour whose bid is lost does not count in the slot, and a
-grant that is lost is worth nothing; a device that got none decides alone.
+A neighbour whose bid is lost does not count in the slot, and a grant that is lost is worth nothing; a device that got
+none decides alone.
 """
 
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from heliomesh.common.memory_limit import check_fits
-from heliomesh.model.overhead import Overhead, Talk, broadcast_talk, control_joule
-from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import Noticed, Observation, Plan
+from heliomesh.model.overhead import Talk, broadcast_talk
+from heliomesh.model.policy import Noticed, Observation
 from heliomesh.model.problem import Problem
-from heliomesh.scenario.errors import refuse
 from heliomesh.simulation import practice
 from heliomesh.slot import energy_table
 from heliomesh.slot.bids import (
-    NOBODY,
     ONE,
     PROGRESS_STEPS,
     Account,
@@ -49,14 +41,6 @@ from heliomesh.slot.bids import (
 )
 from heliomesh.slot.learning_model import Contributions
 from heliomesh.slot.neighbour_table import NeighbourTable
-
-
-class Options(practice.PracticeOptions):
-    """Options of the planner."""
-
-    leans: Literal["devices", "labels"] = Field(
-        "labels", description="directions in which training moves models: one per device, or its label shares"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +80,7 @@ class Bidders(practice.Learners):
             as_share(self.model.network.own_weight),
             table.of_edges(as_share(self.model.network.edge_weight)) * table.present,
             table.of_edges(as_share(self.model.lone_share)),
-            table.of_edges(self._arrival.movedim(0, -1)).movedim((0, 1), (-2, -1)),
+            table.of_edges(self.arrival.movedim(0, -1)).movedim((0, 1), (-2, -1)),
             table.own_place,
         )
 
@@ -130,7 +114,7 @@ class Bidders(practice.Learners):
         return None if self.values is None else self.values >> self.own.entry_bits.reshape(-1, 1, 1)
 
     @cached_property
-    def _arrival(self) -> Tensor:
+    def arrival(self) -> Tensor:
         """Probability that packets arrive, of neighbours that send alone; (edge, level, power)."""
         problem = self.problem
         gain = problem.link.path_gain.unsqueeze(-1) * problem.channel.gain
@@ -143,7 +127,7 @@ class Bidders(practice.Learners):
 
     def contributions(self, memory: tuple[Tensor, ...]) -> Contributions:
         """Accounts as real numbers."""
-        progress, lean = memory
+        progress, lean = memory[:2]
         return Contributions(progress.double() / PROGRESS_STEPS, lean.double() * self._lean_step)
 
     def recall(self, seen: Observation) -> tuple[Tensor, ...]:
@@ -166,7 +150,7 @@ class Bidders(practice.Learners):
         return self._gain(slot, seen).double().unsqueeze(-1) * self.problem.actions.trained / ONE
 
     def _gain(self, slot: int, seen: Observation) -> Tensor:
-        return training_gain(self.terms, Account(*seen.memory), self.own.direction, self.bias_weight_in(slot))
+        return training_gain(self.terms, Account(*seen.memory[:2]), self.own.direction, self.bias_weight_in(slot))
 
     def price(self, slot: int, seen: Observation) -> Tensor:
         """What actions cost through their energy, less what training gains; (batch, device, action) integers."""
@@ -188,7 +172,7 @@ class Bidders(practice.Learners):
         return chosen, gains.double() / ONE
 
     def _chosen(self, slot: int, seen: Observation) -> tuple[Tensor, Tensor]:
-        terms, own, table, now = self.terms, self.own, self.table, Account(*seen.memory)
+        terms, own, table, now = self.terms, self.own, self.table, Account(*seen.memory[:2])
         prices = self.price(slot, seen)
         bids, trains = bid(terms, now, own.direction, prices)
         level = table.of_edges(seen.channel_level[:, self.problem.channel.site_of_edge])
@@ -210,45 +194,10 @@ class Bidders(practice.Learners):
 
     @property
     def _batch(self) -> int:
-        return max(1, practice.HELD_ENTRIES // _entries(self.problem, self.model.directions.shape[1]))
+        return max(1, practice.HELD_ENTRIES // held_entries(self.problem, self.model.directions.shape[1]))
 
 
-def _entries(problem: Problem, num_directions: int) -> int:
+def held_entries(problem: Problem, num_directions: int) -> int:
     """Numbers that a slot of an episode holds of all neighbours."""
     widest = max(map(len, problem.topology.neighbours), default=0)
     return max(1, problem.num_devices * widest * (4 * num_directions + 8 * len(problem.actions)))
-
-
-def plan(context: PlannerContext[Options]) -> Plan:
-    """Practise at a guessed price of energy, then plan the values of energy, and practise again."""
-    start = practice.prepared(context)
-    problem, options = start.problem, context.options
-    first = Bidders(problem=problem, bias_weight=start.bias_weights(), values=None, directions=start.leans.directions)
-    num_directions, num_powers = first.model.directions.shape[1], len(first.model.network.power_watt)
-    _check_bytes(problem, num_powers)
-    held = 8 * options.practice * _entries(problem, num_directions)
-    check_fits("bids and grants", held, options.memory_gib, "lower practice, or use the planner 'news'")
-    policy, note = practice.practised(context, start, first)
-    bid_bytes, grant_bytes = message_bytes(num_directions, num_powers)
-    online = problem.num_devices * (bid_bytes + grant_bytes)
-    overhead = Overhead(
-        table_entries=problem.slots * problem.num_energy,
-        online_bytes_per_slot=online,
-        online_joule_per_slot=control_joule(problem, online),
-    )
-    told = f"a bid has {bid_bytes} bytes and a grant {grant_bytes}"
-    notes = (told, note, *start.leans.notes, *policy.model.assumptions)
-    return Plan("bids", policy, rounds=options.passes, overhead=overhead, notes=notes)
-
-
-def _check_bytes(problem: Problem, num_powers: int) -> None:
-    """Refuse what a byte does not count."""
-    degree = max(map(len, problem.topology.neighbours), default=0)
-    refuse(degree > NOBODY, "network", f"at most {NOBODY} neighbours, which a byte counts", f"degree {degree}")
-    refuse(num_powers > _BYTE, "energy.powers_watt", f"at most {_BYTE}, which a byte counts", f"number {num_powers}")
-
-
-_BYTE = 256
-
-OBJECTIVE = "learning"
-READS_LEARNING = ("aggregation", "partition", "alpha", "shards_per_device")
