@@ -61,17 +61,24 @@ PARTS = {"decentralized", "turns"}  # planners whose parts a fleet's devices pla
 WITH_ROUNDS = {"prices", "receiver"}  # planners whose rounds are exported to C
 
 
-@pytest.mark.parametrize("catalog", [*CATALOGS, "planners", "physics/harvest", "physics/channels"])
+@pytest.mark.parametrize(
+    "catalog", [*CATALOGS, "planners", "physics/harvest", "physics/channels", "physics/storages"]
+)
 def test_what_stands_in_a_catalog_is_found_by_its_name_alone(catalog: str) -> None:
     """No module imports a file of a catalog, so that one more is one file."""
     files = [path for path in MODULES if path.parent == Path(catalog) and path.stem != "__init__"]
     assert files
     users = {path.stem: importing(f"heliomesh.{'.'.join(path.with_suffix('').parts)}") for path in files}
     assert {stem for stem, found in users.items() if found} <= PARTS | WITH_ROUNDS
-    assert stated("an aggregation rule, a planner, a dataset, a model, an optimiser, a channel, a harvest") == 1
+    assert (
+        stated(
+            "an aggregation rule, a planner, a dataset, a model, an optimiser, a channel, a harvest, a storage law"
+        )
+        == 1
+    )
 
 
-def test_a_storage_law_is_one_sheet() -> None:
+def test_a_storage_is_one_sheet() -> None:
     sheets = [path.stem for path in (PACKAGE / "scenario" / "storages").glob("*.toml")]
     named = [
         (path, sheet)

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from heliomesh.common.arguments import checked
+from heliomesh.common.tensors import with_tensors
 from heliomesh.model import policy_checks as guard
 from heliomesh.model.factor import Variable, energy, site
 from heliomesh.model.overhead import Overhead, Talk
-from heliomesh.model.problem import Problem, with_tensors
+from heliomesh.model.problem import Problem
 from heliomesh.scenario.errors import ScenarioError
 
 _Item = TypeVar("_Item")

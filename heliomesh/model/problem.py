@@ -1,10 +1,10 @@
 """The decision problem: kernels, actions, neighbourhoods and the independent parts it falls into."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from heliomesh.common import catalog
 from heliomesh.common.arguments import checked
+from heliomesh.common.tensors import with_tensors
 from heliomesh.model.factor import Variable, energy, site
 from heliomesh.model.workload import check_slot, compute_second, transmit_second
 from heliomesh.physics.battery import Battery, aligned_battery, build_battery, initial_level_law
@@ -35,8 +36,6 @@ from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import HARVEST_CATALOG, variant
 from heliomesh.scenario.section import MOST_JOULE, MOST_WATT, per_device
-
-_Holder = TypeVar("_Holder")
 
 
 @dataclass(frozen=True)
@@ -307,7 +306,8 @@ class Problem:
         harvests = law.joule.reshape(1, -1) * (losses.charge_efficiency * law.scale).unsqueeze(1)
         first = self.battery.capacity_joule / max(self.scenario.energy.start_points - 1, 1)  # and its multiples
         energies = (self.actions.spent_joule, harvests, first, losses.drain_joule)
-        aligned = all(map(self.battery.aligned, energies)) and bool((losses.retention == 1).all())
+        keeps_all = bool((losses.kept_share(self.battery.capacity_joule) == 1).all())
+        aligned = all(map(self.battery.aligned, energies)) and keeps_all
         return aligned and self.scenario.energy.initial == "uniform-grid" and self.battery.levels > 1
 
     @cached_property
@@ -572,16 +572,3 @@ def compute_joule(scenario: Scenario) -> list[float]:
         raise ScenarioError("energy.cpu_hz", f"κ K I² c |ξ| of at most {MOST_JOULE:g} J", f"value {joule.max():g}")
     energies: list[float] = joule.tolist()
     return energies
-
-
-def with_tensors(holder: _Holder, change: Callable[[Tensor], Tensor]) -> _Holder:
-    """A frozen dataclass with its tensors changed, and those of dataclasses and tuples within it."""
-    found: Any = holder
-    if isinstance(found, Tensor):
-        found = change(found)
-    elif type(found) is tuple:
-        found = tuple(with_tensors(entry, change) for entry in found)
-    elif is_dataclass(found):
-        kind: Any = type(found)  # sooner made anew than by `replace`
-        found = kind(*(with_tensors(getattr(found, field.name), change) for field in fields(found)))
-    return cast(_Holder, found)

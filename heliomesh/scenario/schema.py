@@ -1,7 +1,7 @@
 """The tables of a scenario file: every field with its unit, default and range.
 
-A harvest or channel source brings its own settings in its own file, class ``Settings`` of `physics/harvest/*.py` or
-`physics/channels/*.py`, so that a new source is one new file.
+A harvest or channel source or a storage law brings its own settings in its own file, class ``Settings`` of
+`physics/harvest/*.py`, `physics/channels/*.py` or `physics/storages/*.py`, so that a new one is one new file.
 """
 
 from typing import Annotated, Any, Literal
@@ -29,6 +29,7 @@ from heliomesh.scenario.section import (
 
 HARVEST_CATALOG = "heliomesh.physics.harvest"
 CHANNEL_CATALOG = "heliomesh.physics.channels"
+STORAGE_CATALOG = "heliomesh.physics.storages"
 AGGREGATION_CATALOG = "heliomesh.learning.aggregations"
 OPTIMISER_CATALOG = "heliomesh.learning.optimisers"
 
@@ -125,6 +126,12 @@ class ChannelSettings(Section):
     state: Literal["receiver", "link", "reciprocal"] = Field(
         "receiver", description="what has a fading state of its own: each receiver, directed link or undirected link"
     )
+
+
+class StorageSettings(Section):
+    """What the settings of every storage law have."""
+
+    source: str = Field("linear", description="how stored energy leaks: a name of `physics/storages`, or module:name")
 
 
 class Link(Section):
@@ -321,11 +328,12 @@ class Learning(Section):
 SOURCES: dict[str, tuple[str, type[Section], str]] = {  # catalog, what all settings have, default
     "channel": (CHANNEL_CATALOG, ChannelSettings, "rayleigh"),
     "harvest": (HARVEST_CATALOG, HarvestSettings, "solar"),
+    "storage": (STORAGE_CATALOG, StorageSettings, "linear"),
 }
 
 
 def source_settings(section: str, source: str) -> type[Section]:
-    """The settings' class of a channel or harvest source."""
+    """The settings' class of a channel or harvest source, or of a storage law."""
     package, common, _ = SOURCES[section]
     settings: type[Section] = getattr(variant(package, source, f"{section}.source"), "Settings", common)
     return settings
@@ -345,5 +353,5 @@ def of_sources() -> list[tuple[str, str, type[Section]]]:
     return [(section, name, source_settings(section, name)) for section, name in named]
 
 
-PER_DEVICE = ("channel", "link", "energy", "harvest")  # sections that may have a number for each device
+PER_DEVICE = ("channel", "link", "energy", "harvest", "storage")  # sections that may have a number for each device
 BUILT_IN_RULES = ("model", "update", "renormalized", "reassigned")

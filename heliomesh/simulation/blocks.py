@@ -90,9 +90,9 @@ class _Blocks(Episodes):
     def __init__(self, problem: Problem, policy: ActionPolicy, episodes: list[int], seed: int, packets: bool) -> None:
         super().__init__(problem, episodes, seed, packets=packets)
         self._policy = policy
-        used, actions = problem.consumption, problem.actions
-        trained = actions.trained.unsqueeze(1) & (problem.battery.capacity_joule > 0)  # (action, device)
-        drawn = used.drawn_joule(actions.power_watt.unsqueeze(1), trained) + used.drain_joule
+        actions = problem.actions
+        trained = actions.trained.unsqueeze(1) & problem.battery.present  # (action, device)
+        drawn = problem.consumption.slot_joule(actions.power_watt.unsqueeze(1), trained)
         self._drawn_joule = drawn.T.contiguous()  # (device, action)
         # of a device in such a table
         self._start = torch.arange(problem.num_devices, device=problem.device) * len(actions)
@@ -123,8 +123,8 @@ class _Blocks(Episodes):
             battery = self.battery_joule
             seen = Observation(level, battery, sky, numbers).copied()  # whoever gets them may write into them
             action = self._policy.checked_action(slot, seen).long()
-            spent = torch.minimum(self._drawn_joule.take(action + self._start), battery)
-            self.battery_joule, _ = self.problem.battery.step(battery, spent, harvested)
+            drawn = self._drawn_joule.take(action + self._start)
+            _, self.battery_joule, _ = self.problem.battery.step(battery, drawn, harvested)
             batteries.append(battery)
             actions.append(action)
         return torch.stack(batteries), torch.stack(actions)
@@ -137,8 +137,8 @@ class _Blocks(Episodes):
             action = ahead(number, battery)
             batteries.append(battery)
             actions.append(action)
-            spent = np.minimum(drawn.take(action + start, mode="clip"), battery)  # checked below
-            battery, _ = self.problem.battery.step(battery, spent, harvested)
+            asked = drawn.take(action + start, mode="clip")  # checked below
+            _, battery, _ = self.problem.battery.step(battery, asked, harvested)
         self.battery_joule, chosen = torch.from_numpy(battery), torch.from_numpy(np.stack(actions))
         where, count = f"{type(self._policy).__name__}.ahead", len(self.problem.actions)
         guard.check_actions(where, chosen, tuple(harvested_joule.shape), count)

@@ -136,8 +136,7 @@ class Steward:
 
     def _spent_ratio(self, slot: Slot, measured_joule: Tensor | None) -> Tensor:
         """Measured over planned joules, as the scenario plans them; (1, device), NaN where there is no meter."""
-        used = self.problem.consumption
-        planned = used.drawn_joule(slot.power_watt, slot.scheduled) + used.drain_joule
+        planned = self.problem.consumption.slot_joule(slot.power_watt, slot.scheduled)
         measured = torch.full_like(planned, torch.nan) if measured_joule is None else measured_joule
         return torch.where(planned > 0, measured / planned, torch.nan)
 

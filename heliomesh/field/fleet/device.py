@@ -127,7 +127,7 @@ class Device:
         self._heard: dict[Variable, int] = {}  # the last values of all that is seen
         self._packets: dict[int, Packet] = {}  # of this slot, by sender
         self._sensed, self._power_watt, self._trained, self._loss = Sensed({}, 0, 0.0), 0.0, False, float("nan")
-        self._spent_joule = torch.zeros(1, dtype=torch.float64)  # these are of the slot that is going on
+        self._drawn_joule = torch.zeros(1, dtype=torch.float64)  # these are of the slot that is going on
         self._logbook: Logbook | None = {} if given.observed else None
 
     def _look_at(self, view: View) -> Topology:
@@ -205,14 +205,13 @@ class Device:
         problem, actions = self._problem, self._problem.actions
         chosen = self._decider.action(slot, self._heard, float(self._battery_joule), self._sensed.uniform)
         power_watt, trained = actions.power_watt[chosen], bool(actions.trained[chosen])
-        drawn = problem.consumption.drawn_joule(power_watt, torch.tensor(trained))[[self._number]]
-        drawn = drawn + self._battery.losses.drain_joule
+        drawn = problem.consumption.slot_joule(power_watt, torch.tensor(trained))[[self._number]]
         active = trained or bool(power_watt > 0)
         guard.check_spending(f"device {self._number}", drawn * active, self._battery_joule)
         self._learner.begin()
         self._loss = self._learner.train(slot) if trained else float("nan")
         self._power_watt, self._trained = float(power_watt), trained
-        self._spent_joule = torch.minimum(drawn, self._battery_joule)
+        self._drawn_joule = drawn
         if not power_watt > 0:
             return {}
         packet = Packet(self._power_watt, *self._learner.sent(slot))
@@ -227,13 +226,13 @@ class Device:
         arrived = {row: self._packets[other].row for row, other in enumerate(neighbours, 1) if delivered[row - 1]}
         self._learner.average(arrived, delivered, self._trained)
         before = float(self._battery_joule)
-        overflow = self._store(self._spent_joule, fate.harvested_joule)
+        spent, overflow = self._store(self._drawn_joule, fate.harvested_joule)
         return Happened(
             battery_joule=before,
             battery_after_joule=float(self._battery_joule),
             power_watt=self._power_watt,
             trained=self._trained,
-            spent_joule=float(self._spent_joule),
+            spent_joule=spent,
             harvested_joule=fate.harvested_joule,
             overflow_joule=overflow,
             error_prob=error,
@@ -260,14 +259,13 @@ class Device:
 
     def rest(self, harvested_joule: float) -> None:
         """A slot that was missed: nothing is done, and the battery pays for the drain."""
-        drain = self._battery.losses.drain_joule
-        self._store(torch.minimum(drain, self._battery_joule), harvested_joule)
+        self._store(self._battery.losses.drain_joule, harvested_joule)
 
-    def _store(self, spent_joule: Tensor, harvested_joule: float) -> float:
-        """Settle the battery's account; what finds no room [J]."""
+    def _store(self, drawn_joule: Tensor, harvested_joule: float) -> tuple[float, float]:
+        """Settle the battery's account; what is spent, and what finds no room [J]."""
         harvested = torch.tensor([harvested_joule], dtype=torch.float64)
-        self._battery_joule, overflow = self._battery.step(self._battery_joule, spent_joule, harvested)
-        return float(overflow)
+        spent, self._battery_joule, overflow = self._battery.step(self._battery_joule, drawn_joule, harvested)
+        return float(spent), float(overflow)
 
     # between two slots
 

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from heliomesh.model.problem import Problem
 from heliomesh.physics.harvesting import with_law
-from heliomesh.physics.storage import Losses
+from heliomesh.physics.storage import LOSSLESS
 from heliomesh.physics.topology import Topology
 from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import PER_DEVICE
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ def _known_to(problem: Problem, device: int, members: Collection[int], receivers
     listening = torch.zeros_like(known)
     listening[list(receivers)] = True
     actions, battery, link, law = problem.actions, problem.battery, problem.link, problem.harvest.law
+    numbers = vars(battery.losses).items()
     return replace(
         problem,
         scenario=_own_scenario(problem.scenario, device),
@@ -69,10 +71,8 @@ def _known_to(problem: Problem, device: int, members: Collection[int], receivers
         battery=replace(
             battery,
             capacity_joule=_kept(battery.capacity_joule, known, 1.0),
-            given_losses=Losses(
-                _kept(battery.losses.retention, known, 1.0),
-                _kept(battery.losses.charge_efficiency, known, 1.0),
-                _kept(battery.losses.drain_joule, known, 0.0),
+            given_losses=replace(
+                battery.losses, **{name: _kept(own, known, name in LOSSLESS) for name, own in numbers}
             ),
         ),
         link=replace(link, noise_watt=_kept(link.noise_watt, listening, torch.nan), path_gain=link.path_gain[edges]),
@@ -120,7 +120,7 @@ def _own_scenario(scenario: Scenario, device: int) -> Scenario:
         "learning.partition": "iid",
         "learning.indices": None,
     }
-    for section in ("channel", "link", "energy", "harvest"):
+    for section in PER_DEVICE:
         settings = getattr(scenario, section)
         for field in settings.per_device:
             value = getattr(settings, field)

@@ -60,9 +60,9 @@ class Simulated(Sensor):
         """The device's books are right, or a meter says a multiple of what the scenario does."""
         if self._settings.spending_factor == 1:
             return None
-        used = self._problem.consumption
-        drawn = used.drawn_joule(torch.tensor(power_watt, dtype=torch.float64), torch.tensor(trained))
-        return self._settings.spending_factor * float((drawn + used.drain_joule)[self._device])
+        power = torch.tensor(power_watt, dtype=torch.float64)
+        drawn = self._problem.consumption.slot_joule(power, torch.tensor(trained))
+        return self._settings.spending_factor * float(drawn[self._device])
 
 
 class Replayed(Sensor):
