@@ -17,7 +17,7 @@ from torch import Tensor
 from heliomesh.model import policy_checks as guard
 from heliomesh.model.endless import check_size
 from heliomesh.model.overhead import paid_talk
-from heliomesh.model.policy import ActionPolicy, Ahead, Decision, Observation, Policy, sees_present_only
+from heliomesh.model.policy import ActionPolicy, Ahead, Decision, Observation, Policy, check_sight, sees_present_only
 from heliomesh.model.problem import Problem
 from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay
 from heliomesh.simulation.slot_loop import Episodes, Slot, run_slots
@@ -104,6 +104,8 @@ class _Blocks(Episodes):
         channel_level, self.channel_level = _chain(channel.step, channel.levels, self.channel_level, now.channel)
         hidden, self._hidden = _chain(harvest.following, harvest.num_states, self._hidden, now.harvest)
         weather, harvested = harvest.weather(hidden), harvest.harvested(slots, hidden, now.harvest)
+        if slots.start == 0:
+            check_sight(self._policy, 0, Observation(channel_level[0], self.battery_joule, weather[0], now.policy[0]))
         ahead = self._policy.prepared(slots, channel_level, weather)
         if ahead is None:
             battery, chosen = self._decided(slots, channel_level, weather, now.policy, harvested)

@@ -93,14 +93,11 @@ class OwnPolicy:
 
     def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
         """The policy's own column; the others' are empty batteries."""
-        problem = self.policy.problem
-        row = torch.zeros(1, problem.num_devices, dtype=torch.float64)
-        own = torch.zeros_like(row, dtype=torch.bool)
-        own[0, self.device] = True
-        weather = torch.where(own, seen[energy(self.device)] // problem.battery.levels, 0)
-        sites = torch.zeros(1, problem.channel.num_sites, dtype=torch.long)
-        observed = Observation(sites, torch.where(own, battery_joule, row), weather, torch.where(own, uniform, row))
-        return int(self.policy.checked_action(slot, observed)[0, self.device])
+        problem, own = self.policy.problem, (0, self.device)
+        known = Observation.nothing(problem, 1)
+        known.battery_joule[own], known.uniform[own] = battery_joule, uniform
+        known.weather[own] = seen[energy(self.device)] // problem.battery.levels
+        return int(self.policy.checked_action(slot, known)[own])
 
 
 @dataclass(frozen=True)
