@@ -94,7 +94,7 @@ class Observation:
             problem.channel.levels - 1 - self.channel_level,
             problem.harvest.law.num_weather - 1 - self.weather,
         )
-        battery = problem.battery.capacity_joule - self.battery_joule
+        battery = problem.battery.lacking(self.battery_joule)
         return replace(self, channel_level=level, battery_joule=battery, weather=weather)
 
     def on_links(self, kept: Tensor) -> "Observation":

@@ -30,6 +30,7 @@ from heliomesh.scenario.section import (
 HARVEST_CATALOG = "heliomesh.physics.harvest"
 CHANNEL_CATALOG = "heliomesh.physics.channels"
 STORAGE_CATALOG = "heliomesh.physics.storages"
+ACTION_CATALOG = "heliomesh.model.action_sets"
 AGGREGATION_CATALOG = "heliomesh.learning.aggregations"
 OPTIMISER_CATALOG = "heliomesh.learning.optimisers"
 
@@ -202,9 +203,7 @@ class Energy(Section):
     capacitance: Positive = Field(1e-28, description="κ, effective switched capacitance")
     cpu_hz: PerDevicePositive = Field(1.5e9, description="I, processor frequency [Hz]")
     cycles_per_sample: PerDevicePositive = Field(2e7, description="c, processor cycles per training sample")
-    actions: Literal["coupled", "separate"] = Field(
-        "coupled", description="whoever trains sends and the reverse, as in the paper, or each on its own as well"
-    )
+    actions: str = Field("coupled", description="what a device can do: a name of `model/action_sets`, or module:name")
     train_only: bool = Field(False, description="coupled actions: adds 'train, don't send'")
     capacity_joule: PerDevicePositive = Field(4.0, description="most energy that a battery holds [J]")
     battery_levels: Annotated[int, Field(ge=1, le=4096)] | None = Field(

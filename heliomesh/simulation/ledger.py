@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from heliomesh.common.arguments import checked
-from heliomesh.model.problem import consumption
+from heliomesh.model.actions import consumption
 from heliomesh.physics.storage import Consumption, build_losses
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import heliomesh as hm
 from heliomesh.model import policy_checks as guard
-from heliomesh.model.problem import action_energies
+from heliomesh.model.actions import action_energies
 from heliomesh.physics.battery import Battery, aligned_battery, build_battery, initial_battery, initial_level_law
 from heliomesh.physics.harvesting import HarvestLaw
 from heliomesh.physics.storage import Losses
