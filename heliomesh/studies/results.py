@@ -9,7 +9,7 @@ import numpy.typing as npt
 from heliomesh.jobs.job import MACHINE, Job
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run, TrainingError
-from heliomesh.model.problem import compute_joule
+from heliomesh.model.workload import compute_joule
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.line import Line
 

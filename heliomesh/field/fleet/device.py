@@ -110,14 +110,11 @@ class OwnPolicy:
 
     def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
         """The policy's own column; the others' are empty batteries."""
-        problem = self.policy.problem
-        row = torch.zeros(1, problem.num_devices, dtype=torch.float64)
-        own = torch.zeros_like(row, dtype=torch.bool)
-        own[0, self.device] = True
-        weather = torch.where(own, seen[energy(self.device)] // problem.battery.levels, 0)
-        sites = torch.zeros(1, problem.channel.num_sites, dtype=torch.long)
-        observed = Observation(sites, torch.where(own, battery_joule, row), weather, torch.where(own, uniform, row))
-        return int(self.policy.checked_action(slot, observed)[0, self.device])
+        problem, own = self.policy.problem, (0, self.device)
+        known = Observation.nothing(problem, 1)
+        known.battery_joule[own], known.uniform[own] = battery_joule, uniform
+        known.weather[own] = seen[energy(self.device)] // problem.battery.levels
+        return int(self.policy.checked_action(slot, known)[own])
 
 
 @dataclass(frozen=True)
@@ -143,8 +140,8 @@ class Device:
         self._heard: dict[Variable, int] = {}  # the last values of all that is seen
         self._packets: dict[int, Packet] = {}  # of this slot, by sender
         self._sensed, self._power_watt, self._trained, self._loss = Sensed({}, 0, 0.0), 0.0, False, float("nan")
-        self._spent_joule = torch.zeros(1, dtype=torch.float64)  # these are of the slot that is going on
-        self._control_joule = torch.zeros_like(self._spent_joule)
+        self._drawn_joule = torch.zeros(1, dtype=torch.float64)  # these are of the slot that is going on
+        self._control_joule = torch.zeros_like(self._drawn_joule)
         self._talks, self._silent = True, False  # whether it pays for messages; whether it says and hears nothing
         self._logbook: Logbook | None = {} if given.observed else None
 
@@ -265,15 +262,14 @@ class Device:
         problem, actions = self._problem, self._problem.actions
         chosen = self._chosen(slot)
         power_watt, trained = actions.power_watt[chosen], bool(actions.trained[chosen])
-        drawn = problem.consumption.drawn_joule(power_watt, torch.tensor(trained))[[self._number]]
-        drawn = drawn + self._battery.losses.drain_joule
+        drawn = problem.consumption.slot_joule(power_watt, torch.tensor(trained))[[self._number]]
         active = trained or bool(power_watt > 0)
         left = (self._battery_joule - self._control_joule).clamp_min(0)
         guard.check_spending(f"device {self._number}", drawn * active, left)
         self._learner.begin()
         self._loss = self._learner.train(slot) if trained else float("nan")
         self._power_watt, self._trained = float(power_watt), trained
-        self._spent_joule = torch.minimum(drawn, left) + self._control_joule
+        self._drawn_joule = drawn
         if not power_watt > 0:
             return {}
         bids = isinstance(self._decider, Bidder)
@@ -294,13 +290,13 @@ class Device:
             told = [self._packets[other].account if came else None for other, came in pairs]
             self._decider.learn(self._trained, told)
         before = float(self._battery_joule)
-        overflow = self._store(self._spent_joule, fate.harvested_joule)
+        spent, overflow = self._store(self._drawn_joule, fate.harvested_joule, self._control_joule)
         return Happened(
             battery_joule=before,
             battery_after_joule=float(self._battery_joule),
             power_watt=self._power_watt,
             trained=self._trained,
-            spent_joule=float(self._spent_joule),
+            spent_joule=spent,
             harvested_joule=fate.harvested_joule,
             overflow_joule=overflow,
             error_prob=error,
@@ -328,14 +324,15 @@ class Device:
 
     def rest(self, harvested_joule: float) -> None:
         """A slot that was missed: nothing is done, and the battery pays for the drain."""
-        drain = self._battery.losses.drain_joule
-        self._store(torch.minimum(drain, self._battery_joule), harvested_joule)
+        self._store(self._battery.losses.drain_joule, harvested_joule)
 
-    def _store(self, spent_joule: Tensor, harvested_joule: float) -> float:
-        """Settle the battery's account; what finds no room [J]."""
-        harvested = torch.tensor([harvested_joule], dtype=torch.float64)
-        self._battery_joule, overflow = self._battery.step(self._battery_joule, spent_joule, harvested)
-        return float(overflow)
+    def _store(
+        self, drawn_joule: Tensor, harvested_joule: float, control_joule: Tensor | None = None
+    ) -> tuple[float, float]:
+        """Settle the battery's account; what is spent, and what finds no room [J]."""
+        before, harvested = self._battery_joule, torch.tensor([harvested_joule], dtype=torch.float64)
+        spent, self._battery_joule, overflow = self._battery.step(before, drawn_joule, harvested, control_joule)
+        return float(spent), float(overflow)
 
     # between two slots
 

@@ -13,7 +13,7 @@ from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, endless_plan
 from heliomesh.model.factor import Variable, action
 from heliomesh.model.overhead import Overhead, control_joule
 from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import ActionPolicy, Observation, Plan
+from heliomesh.model.policy import ActionPolicy, Observation, Plan, Sight
 from heliomesh.model.problem import Problem, with_levels
 from heliomesh.model.symmetry import Role, roles, turns
 from heliomesh.physics.chain import draw
@@ -89,9 +89,9 @@ class LocalTables(ActionPolicy):
             return super().action_prob(slot, seen)
         return torch.stack(self._look_up(slot, seen), dim=1)
 
-    def visible(self, device: int) -> frozenset[Variable]:
+    def visible(self, device: int) -> Sight:
         """The scope of its table."""
-        return frozenset(self.scopes[device])
+        return Sight(self.scopes[device])
 
 
 def plan(context: PlannerContext[Options]) -> Plan:
