@@ -174,7 +174,9 @@ def tabulate(plan: Plan, memory_gib: float = DEFAULT_LIMIT_GIB, track: Track = u
 def refused(planner: str, actual: str) -> ScenarioError:
     """The sentence for plans that are no tables."""
     examples = "decentralized, prices with coordinate=false, battery_threshold or uncoordinated"
-    expected = f"a plan whose devices look their actions up, such as {examples}, or bids with --format c"
+    expected = (
+        f"a plan whose devices look their actions up, such as {examples}, or bids with talk=messages and --format c"
+    )
     return ScenarioError("planner", expected, f"plan {planner!r} {actual}")
 
 

@@ -92,7 +92,10 @@ class Following:
         chosen = self.policy.action(slot, now)
         awake = ~self.policy.problem.battery.dark(seen.battery_joule)[:, self.policy.problem.topology.edge_receiver]
         arrived = (actions.power_watt[chosen] > 0)[:, sender] & awake
-        self.memory, self.noticed = now.memory, Noticed(seen.uniform, arrived, actions.trained[chosen])
+        self.memory, self.noticed = (
+            now.memory,
+            Noticed(seen.uniform, arrived, actions.trained[chosen], actions.power_watt[chosen]),
+        )
         return chosen[0].tolist()
 
 

@@ -125,7 +125,7 @@ def test_accounts_follow_the_models():
     rng = np.random.default_rng(0)
     arrived = torch.from_numpy(rng.random((12, problem.topology.num_edges)) < 0.4)
     trains = torch.from_numpy(rng.random((12, 10)) < 0.5)
-    noticed = Noticed(torch.zeros(12, 10), arrived, trains)
+    noticed = Noticed(torch.zeros(12, 10), arrived, trains, torch.zeros(12, 10))
     known = policy.contributions(seen.memory)
     exact = policy.model.averaged(policy.model.trained(known, trains), arrived)
     found = policy.contributions(policy.recall(replace(seen, noticed=noticed)))

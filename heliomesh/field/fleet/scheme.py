@@ -119,12 +119,12 @@ class FleetScheme:
 def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> FleetScheme:
     """The scheme of a planner; raises ScenarioError for those whose devices would need more than they can be told."""
     if planner == BIDS:
-        made = make_plan(problem, planner, options, bound=False)
+        spoken = {"talk": "messages", **options}
+        refuse(spoken["talk"] != "messages", "bids option.talk", "'messages' in a fleet", f"value {spoken['talk']!r}")
+        made = make_plan(problem, planner, spoken, bound=False)
         paid_talk(problem, made.policy)  # refuses what the radio may not send
         parts = OwnBids.all_of(made.policy) if isinstance(made.policy, Bidders) else []
-        return FleetScheme(
-            problem, problem, planner, dict(options), 0, predicted=made.overhead, made=made, parts=parts
-        )
+        return FleetScheme(problem, problem, planner, spoken, 0, predicted=made.overhead, made=made, parts=parts)
     if planner in (*ALONE, IN_TURN):
         validated(catalog.find(PLANNER_CATALOG, planner).Options, options, f"{planner} option")
         return FleetScheme(problem, problem, planner, dict(options), hops=0)

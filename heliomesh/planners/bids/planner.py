@@ -14,7 +14,8 @@ from heliomesh.common.memory_limit import check_fits
 from heliomesh.model.overhead import Overhead, control_joule, is_paid, paid_talk
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Plan
-from heliomesh.planners.bids.messages import Bidders, held_entries
+from heliomesh.planners.bids.accounts import Accountants, held_entries
+from heliomesh.planners.bids.messages import Bidders
 from heliomesh.planners.bids.silent import Silent
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.simulation import practice
@@ -53,10 +54,9 @@ def plan(context: PlannerContext[Options]) -> Plan:
 
 
 def _worth_more(
-    context: PlannerContext[Options], start: practice.Preparation, talking: Bidders, silent: Silent
-) -> tuple[Bidders, tuple[str, ...]]:
+    context: PlannerContext[Options], start: practice.Preparation, talking: Accountants, silent: Accountants
+) -> tuple[Accountants, tuple[str, ...]]:
     """The form of which practice expects more, and what was expected of both."""
-    policy: Bidders
     policy, note = practice.practised(context, start, silent)
     try:
         paid_talk(start.problem, talking)
@@ -70,12 +70,12 @@ def _worth_more(
     return policy, (note, text)
 
 
-def _sizes(policy: Bidders) -> tuple[int, int]:
+def _sizes(policy: Accountants) -> tuple[int, int]:
     """Directions and powers, which messages tell."""
     return policy.model.directions.shape[1], len(policy.model.network.power_watt)
 
 
-def _told(policy: Bidders) -> str:
+def _told(policy: Accountants) -> str:
     """What devices say."""
     if policy.talk is None:
         return "devices exchange no messages"
@@ -83,7 +83,7 @@ def _told(policy: Bidders) -> str:
     return f"a bid has {bid_bytes} bytes and a grant {grant_bytes}"
 
 
-def _overhead(policy: Bidders) -> Overhead:
+def _overhead(policy: Accountants) -> Overhead:
     problem = policy.problem
     online = 0 if policy.talk is None else problem.num_devices * sum(message_bytes(*_sizes(policy)))
     return Overhead(
@@ -93,7 +93,7 @@ def _overhead(policy: Bidders) -> Overhead:
     )
 
 
-def _check_size(policy: Bidders, options: Options) -> None:
+def _check_size(policy: Accountants, options: Options) -> None:
     """Refuse what a byte does not count, and what memory does not hold."""
     problem, (num_directions, num_powers) = policy.problem, _sizes(policy)
     degree = max(map(len, problem.topology.neighbours), default=0)

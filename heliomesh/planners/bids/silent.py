@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.model.policy import Noticed, Observation
-from heliomesh.planners.bids.messages import Bidders
+from heliomesh.planners.bids.accounts import Accountants
 from heliomesh.slot.bids import (
     BARRED,
     NOBODY,
@@ -40,16 +40,12 @@ _TRAINS = 0.6  # chance that a neighbour trains in a slot
 
 
 @dataclass(frozen=True, kw_only=True)
-class Silent(Bidders):
+class Silent(Accountants):
     """Devices that decide by what packets told them; neighbours' progress is kept less a device's own, by edge."""
 
     memory_axes: ClassVar[tuple[str, ...]] = ("device", "device", "edge", "edge")
     # with nobody heard nothing is learned of averaging, and a bias that never fades would forbid to train
     most_kept: ClassVar[float] = 0.9
-
-    @property
-    def talk(self) -> None:
-        """There are no messages."""
 
     @cached_property
     def frame(self) -> Frame:
