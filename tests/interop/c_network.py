@@ -188,9 +188,7 @@ def bids_in_python(policy, count):
         action = policy.action(slot, part)
         trained, sends = problem.actions.trained[action], problem.actions.power_watt[action] > 0
         arrived = arrives[here, :, 2] & sends[:, topology.edge_sender]
-        noticed = Noticed(
-            torch.zeros_like(part.battery_joule), arrived, trained, torch.zeros_like(part.battery_joule)
-        )
+        noticed = Noticed(part.uniform, arrived, trained, problem.actions.power_watt[action])
         progress, lean = policy.recall(replace(part, noticed=noticed))
         parts = (action, progress & 255, (progress >> 8) & 255, *lean.unbind(-1))
         found[here] = torch.stack(parts, -1).numpy().astype(np.uint8)
