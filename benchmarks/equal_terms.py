@@ -24,13 +24,11 @@ from heliomesh.jobs.scheme import Scheme, scheme_of
 from heliomesh.pages.tables import figure_text
 from heliomesh.studies.decomposition import label_of
 from heliomesh.studies.experiments import FASHION_MNIST, THREE_PARTITIONS, experiment, settings_of_networks
-from heliomesh.studies.gain import COUPLED
+from heliomesh.studies.gain import COUPLED, SEPARATE
 from heliomesh.studies.line import Line
 from heliomesh.studies.reproduce import Figure
 
 TUNED = Path(__file__).with_name("tuned.toml")  # what `tune.py` chose on held-out samples and seeds of its own
-# devices may train without sending and send without training, and keep the weight of packets that are lost
-EQUAL_TERMS: Mapping[str, Any] = {"energy.actions": "separate", "learning.aggregation": "reassigned"}
 PLANNERS = (
     *("contributions", "bids", "news", "receiver", "decentralized", "myopic", "uncoordinated", "turns", "skiptrain"),
 )
@@ -65,7 +63,7 @@ def fair_scheme(planner: str, setting: str) -> Scheme:
     """The planner as it was tuned for a setting, on equal terms."""
     chosen = tuned().get(setting, {}).get(planner)
     found = first_scheme(planner) if chosen is None else scheme_of(chosen)
-    return replace(found, label=planner, changes={**EQUAL_TERMS, **found.changes})
+    return replace(found, label=planner, changes={**SEPARATE, **found.changes})
 
 
 @experiment("Planning for learning on equal terms, Fashion-MNIST", "contributions")

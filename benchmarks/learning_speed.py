@@ -32,7 +32,7 @@ STEPS, BATCH, SAMPLES, RATE = 5, 32, 2000, 0.01
 SHAPES = {"cnn": (1, 28, 28), "resnet18": (3, 32, 32), "mlp": (1, 8, 8)}
 PRODUCT_SIDE, PRODUCTS = 1024, 20  # matrices multiplied to see what a processor can do
 LOOPED = 100  # devices of the plain loop at most; more are scaled, for their time is proportional
-ON_CUDA = ["fused", "vmap", "vmap:compiled"]
+ON_CUDA = ["fused", "vmap"]
 ON_CPU = ["auto", "loop", "vmap"]
 PLAIN, PRODUCT = "plain loop, float32 as PyTorch sets it", "matrix products of 1024 × 1024, on all threads"
 
@@ -190,7 +190,7 @@ def cpu_slots(work: Task, options: argparse.Namespace) -> dict[str, Callable[[],
     slots = {PLAIN: plain_loop(work)}
     for name in options.strategies or ON_CPU:
         chosen = choose(work.model, work.samples, STEPS, BATCH, options.precision, name)
-        label = f"auto: {chosen.name}" if name == "auto" else name
+        label = f"auto: {chosen.setting}" if name == "auto" else name
         slots[label] = stacked(work, chosen, fresh_weights(work), devices)
     chosen = choose(work.model, work.samples, STEPS, BATCH, options.precision)
     slots["auto, 40 % of the devices"] = stacked(work, chosen, fresh_weights(work), round(0.4 * devices))
@@ -242,7 +242,7 @@ def core_time(work: Task, options: argparse.Namespace) -> str:
     taken = in_turns({PLAIN: plain_loop(work), "auto": alone}, options.tries, time.thread_time)
     plain, auto = (1000 * min(taken[name]) / devices / STEPS for name in (PLAIN, "auto"))
     return (
-        f"{options.model}, {threads} cores: {chosen.name} takes {auto:.1f} ms of one core a step, "
+        f"{options.model}, {threads} cores: {chosen.setting} takes {auto:.1f} ms of one core a step, "
         f"{auto / threads:.1f} of each; the plain loop {plain:.1f} of each; ratio {auto / threads / plain:.2f}"
     )
 
@@ -269,7 +269,7 @@ def cuda_table(work: Task, options: argparse.Namespace) -> str:
         result = measure(work, name, options, weights)
         if result is not None:
             taken, chosen = result
-            label = f"auto: {chosen.name}" if name == "auto" else name
+            label = f"auto: {chosen.setting}" if name == "auto" else name
             line(label, taken, loop)
             best = min(best, (label, taken), key=lambda pair: pair[1])
     products, copies = ceilings(work.device)

@@ -1,8 +1,7 @@
-"""Living networks: what re-planning recovers, what a warm start saves, and what pruning and scopes cost.
+"""Living networks: what re-planning recovers, what a warm start saves, and what pruning costs.
 
 Prints one Markdown table per part and last a line of figures: the least recovered share, the share of false alarms,
-the median ratio of planning times warm over cold, what pruning saves, and the share of offline traffic that adaptive
-scope avoids.
+the median ratio of planning times warm over cold, and what pruning saves.
 """
 
 import argparse
@@ -29,7 +28,6 @@ STEPS = (
     ("grid25", 200, "harvest=0.5@50"),
     ("grid25", 200, "link.7-12=off@50"),
 )
-UNEQUAL_PANELS = [25.0] * 5 + [6.25] * 5
 
 
 def words(value: Interval, factor: float = 1.0, form: str = ".3f") -> str:
@@ -108,21 +106,7 @@ def pruning(episodes: int) -> str:
     return f"pruning saves {words(interval(costs[0] - costs[-1]))} at half the gap"
 
 
-def scope(episodes: int) -> str:
-    head("who sees two hops", "cost", "offline bytes", "online bytes per slot")
-    changes = {"slots": 100, "harvest.panel_cm2": UNEQUAL_PANELS}
-    problem, costs, sent = hm.build(hm.Scenario.load("ring10").override(changes)), [], []
-    for name, options in {"nobody": {"hops": 1}, "where it pays": {"hops": 1, "grow": True}, "everybody": {}}.items():
-        made = hm.plan(problem, "decentralized", bound=False, **options)
-        costs.append(hm.simulate_costs(problem, made, episodes))
-        sent.append(made.overhead.offline_bytes)
-        row(name, words(interval(costs[-1])), sent[-1], f"{made.overhead.online_bytes_per_slot:g}")
-    kept = (costs[0] - costs[1]).mean() / (costs[0] - costs[2]).mean()
-    saved = (sent[2] - sent[1]) / (sent[2] - sent[0])
-    return f"scope keeps {100 * kept:.0f} % of the gain without {100 * saved:.0f} % of the extra offline traffic"
-
-
-PARTS = {"recovery": recovery, "alarms": alarms, "warm": warm, "pruning": pruning, "scope": scope}
+PARTS = {"recovery": recovery, "alarms": alarms, "warm": warm, "pruning": pruning}
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 import heliomesh as hm
-from heliomesh.grid import numpy_lookup as few
+from heliomesh.grid import after_spending as few
 from heliomesh.simulation import blocks
 from heliomesh.slot import coordination
 

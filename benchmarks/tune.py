@@ -12,12 +12,13 @@ import tomllib
 from pathlib import Path
 
 import tomli_w
-from equal_terms import EQUAL_TERMS, PLANNERS, TUNED, first_scheme
+from equal_terms import PLANNERS, TUNED, first_scheme
 
 import heliomesh as hm
 from heliomesh.common.durable import write_text
 from heliomesh.engine.processes import work_fields
 from heliomesh.studies.experiments import FASHION_MNIST, NETWORKS, THREE_PARTITIONS
+from heliomesh.studies.gain import SEPARATE
 from heliomesh.studies.tuning import Tuned
 
 
@@ -48,7 +49,7 @@ def main() -> None:
 def tuned_in(asked: argparse.Namespace, network: str, partition: str) -> dict[str, Tuned]:
     """What the search chose on a network with a partition, by planner."""
     name, changes = NETWORKS[network]
-    terms = {**EQUAL_TERMS, **changes, **THREE_PARTITIONS[partition]}
+    terms = {**SEPARATE, **changes, **THREE_PARTITIONS[partition]}
     problem = hm.build(FASHION_MNIST.scenario(asked.quick, terms, network=name))
     planners = [one for one in asked.planners if one != "decentralized" or name == "ring10"]
     work = {**work_fields(asked.processes, asked.device), "runs_at_once": asked.together}

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -17,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from heliomesh.commands.terminal import print_any_letter, printable, say, tell
+from heliomesh.commands.terminal import print_any_letter, say, tell
 from heliomesh.common.catalog import trusting
 from heliomesh.common.mistakes import FieldError, MistakeError
 
@@ -51,12 +50,12 @@ OLD_NAMES = {
     "watch": "device watch",
     "fleet": "device fleet",
     "prune": "compare SCENARIO --set network.keep_gap=0.8",
-    "scope": "plan SCENARIO decentralized --option grow=true",
+    "scope": "plan SCENARIO decentralized --option hops=2",
 }
 
 
 class _Commands(TyperGroup):
-    """The commands; a wrong call is told without the letters in it that a terminal would obey."""
+    """The commands, each loaded when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of all commands."""
@@ -75,66 +74,37 @@ class _Commands(TyperGroup):
             import_module("heliomesh.engine.processes").load_ahead()
         return name, None if found is None else loaded(str(name)), rest
 
-    def make_context(self, *arguments: Any, **settings: Any) -> Any:
-        """Read the call up to the command's name."""
-        with _shown():
-            return super().make_context(*arguments, **settings)
-
     def invoke(self, ctx: Any) -> Any:
-        """Read the rest and do it; a training that a signal stopped says how far it came."""
+        """Call the command; a training that a signal stopped says how far it came."""
         try:
-            with _shown():
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except KeyboardInterrupt as stop:
             number = getattr(stop, "signal_number", None)
-            if number is None:
-                raise
-            tell(f"{stop}; the same command goes on")
-            raise typer.Exit(128 + number) from None
+            tell("interrupted" if number is None else f"{stop}; the same command goes on")
+            raise typer.Exit(128 + (number or signal.SIGINT)) from None
 
 
 def told(place: str) -> str:
-    """A command's docstring, or the help of a group of commands, read from its source."""
+    """A command's docstring, or that of a group's module, read from the source."""
     module, _, name = place.partition(":")
-    for node in _top_level(module):
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            return ast.get_docstring(node) or ""
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.targets[0]) == name:
-            return str(next(ast.literal_eval(one.value) for one in node.value.keywords if one.arg == "help"))
-    return ""
-
-
-@cache
-def _top_level(module: str) -> list[ast.stmt]:
-    """The statements of a module of commands; several commands may share one."""
     source = Path(__file__).with_name("commands") / f"{module}.py"
-    return ast.parse(source.read_text(encoding="utf-8")).body
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    command = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return ast.get_docstring(next(command, tree)) or ""
 
 
 def loaded(name: str) -> Any:
     """The command of that name, or the group of them, from its module."""
     module, _, attribute = COMMANDS[name].partition(":")
     found = getattr(import_module(f"heliomesh.commands.{module}"), attribute)
-    if isinstance(found, typer.Typer):
-        return typer.main.get_command(found)
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name)(found)
-    return typer.main.get_command(alone)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False)
+        alone.command(name)(found)
+        found = alone
+    return typer.main.get_command(found)
 
 
-@contextmanager
-def _shown() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        if hasattr(error, "format_message"):  # of typer, whose class for all of them has no public name
-            error.message = printable(error.message, lines=True)  # type: ignore[attr-defined]
-        raise
-
-
-app = typer.Typer(
-    cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
-)
+app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
 def _print_version(wanted: bool) -> None:
@@ -164,23 +134,31 @@ def main() -> None:
     print_any_letter()
     try:
         with _signals_that_end():
-            app()
-    except MistakeError as error:
-        tell(f"error: {_by_flag(error)}", lines=True)  # some list ways to mend it
-        sys.exit(2)
-    except OSError as error:
-        file = "file" if error.filename is None else os.fsdecode(error.filename)  # its name may be in bytes
-        tell(f"error: {file}: expected to be usable, actual: {error.strerror}")
-        sys.exit(2)
-    except (MemoryError, RuntimeError) as error:
-        from_torch = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
-        if not (isinstance(error, MemoryError) or from_torch):
+            code = app(standalone_mode=False)
+    except Exception as error:
+        sentence = _sentence(error)
+        if sentence is None:
             raise
-        tell("error: memory: expected enough for this work, actual: an allocation failed")
-        sys.exit(2)
-    except KeyboardInterrupt:
-        tell("interrupted")
-        sys.exit(130)
+        if sentence:
+            tell(f"error: {sentence}", lines=isinstance(error, MistakeError))  # some list ways to mend it
+        code = 2
+    sys.exit(code or 0)
+
+
+def _sentence(error: Exception) -> str | None:
+    """What a user did wrong, empty where help was printed instead; None for an error of the program."""
+    if isinstance(error, MistakeError):
+        return _by_flag(error)
+    if hasattr(error, "format_message"):  # a wrong call; typer's class for all of them has no public name
+        message, context = error.format_message(), getattr(error, "ctx", None)
+        return f"{message.rstrip('.')}. Try `{context.command_path} --help`." if message and context else str(message)
+    if isinstance(error, OSError):
+        file = "file" if error.filename is None else os.fsdecode(error.filename)  # its name may be in bytes
+        return f"{file}: expected to be usable, actual: {error.strerror}"
+    from_torch = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    if isinstance(error, MemoryError) or from_torch:
+        return "memory: expected enough for this work, actual: an allocation failed"
+    return None
 
 
 # Fields that the library names and that are options here.
@@ -194,11 +172,9 @@ _FLAGS |= {"capacity_joule": "--capacity", "changes": "--change"}
 
 def _by_flag(error: MistakeError) -> str:
     """A mistake's sentence, with options in place of the fields that they set."""
-    field, text = getattr(error, "field", ""), str(error)
-    if field not in _FLAGS:
-        return text
-    first, rest = text.split(field, 1)
-    return f"{first}{_FLAGS[field]}{re.sub(r'target_[a-z]+', lambda name: _FLAGS.get(name[0], name[0]), rest)}"
+    field = getattr(error, "field", "")
+    text = str(error).replace(field, _FLAGS[field], 1) if field in _FLAGS else str(error)
+    return re.sub(r"\btarget_(loss|accuracy)\b", r"--target-\1", text)
 
 
 @contextmanager
@@ -207,12 +183,10 @@ def _signals_that_end() -> Iterator[None]:
 
     One that is ignored, as SIGHUP is under nohup, stays ignored. Signals reach the main thread only.
     """
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has one
+    found = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has one
     in_main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in numbers if in_main}
-    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
-    for number in before:
-        signal.signal(number, _leave)
+    numbers = [number for number in found if in_main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    before = {number: signal.signal(number, _leave) for number in numbers}
     try:
         yield
     finally:

@@ -18,7 +18,7 @@ from heliomesh.model.overhead import is_paid
 from heliomesh.model.planner_context import PlanFunction, PlannerContext
 from heliomesh.model.policy import ParallelMap, Plan, Policy, Track, untracked
 from heliomesh.model.problem import Problem
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.schema import variant
 from heliomesh.scenario.section import Section, validated
 
@@ -54,9 +54,7 @@ def find_planner(planner: object) -> Planner:
     found = _meant(planner)
     plan = getattr(found, "plan", found)
     if not callable(plan):
-        raise ScenarioError(
-            "planner", f"expected a name, a function plan(context) or its module, actual {found!r:.80}"
-        )
+        raise ScenarioError("planner", "a name, a function plan(context) or its module", f"{found!r:.80}")
     told = _module_of(found)
     return Planner(
         name=planner if isinstance(planner, str) else str(getattr(found, "__name__", type(found).__name__)),
@@ -140,8 +138,7 @@ def make_plan(
     context = PlannerContext(problem, settings, parallel_map, track, previous if found.starts_warm else None)
     given = found.plan(context)
     if not isinstance(given, Plan | Policy):
-        expected = "expected one that returns a policy with decide(slot, seen)"
-        raise ScenarioError("planner", f"{expected}, actual value {given!r:.60}")
+        raise ScenarioError("planner", "one that returns a policy with decide(slot, seen)", f"value {given!r:.60}")
     made = given if isinstance(given, Plan) else Plan(found.name, given)
     made = replace(made, seconds=time.perf_counter() - started, process_seconds=time.process_time() - worked)
     pays_for_talk = is_paid(problem) and made.overhead.online_bytes_per_slot > 0
@@ -151,10 +148,8 @@ def make_plan(
         endless = isinstance(made.policy, Endless)
         made = replace(made, lower_bound=(average_bound if endless else lower_bound)(problem, track))
     for name, value in (("expected cost", made.expected_cost), ("lower bound", made.lower_bound)):
-        if value is not None and not math.isfinite(value):
-            raise ScenarioError(
-                name, f"expected a finite number, actual value {value:g}; check the scenario's numbers"
-            )
+        wrong = value is not None and not math.isfinite(value)
+        refuse(wrong, name, "a finite number", f"value {value}; check the scenario's numbers")
     return made
 
 

@@ -18,6 +18,7 @@ from heliomesh.common.memory_limit import TooLargeError
 from heliomesh.learning.aggregation import Arrived
 from heliomesh.learning.stacked import Samples
 from heliomesh.learning.strategy import choose_for
+from heliomesh.model.policy import Observation, Policy, check_sight
 from heliomesh.model.problem import Problem, build
 from heliomesh.planning import find_planner, make_plan
 from heliomesh.scenario.scenario import Scenario
@@ -30,6 +31,7 @@ from heliomesh.tasks.model import InputShape, build_model
 
 _SCENARIO = "tiny"
 _EPISODES = 64
+_STATES = 32  # in which devices are asked what they look at
 _SURE = 6.0  # standard errors between a sampled and an exact mean
 
 
@@ -38,7 +40,7 @@ class ContractError(AssertionError):
 
 
 def check_planner(planner: object, problem: Problem | None = None, **options: Any) -> None:
-    """A planner plans for a small network, twice the same, and its policy never overdraws a battery."""
+    """A planner plans for a small network, twice the same; devices see what it says, and overdraw no battery."""
     problem = problem or build(Scenario.load(_SCENARIO))
     found = _without_error("planner", lambda: find_planner(planner))
     _takes(1, "planner", found.plan, "a function plan(context)")
@@ -48,9 +50,24 @@ def check_planner(planner: object, problem: Problem | None = None, **options: An
     plans = [_without_error("planner", made, "a plan") for _ in range(2)]
     expected = "decisions that batteries pay for"
     first, second = (_without_error("planner", partial(simulate, problem, plan, 4), expected) for plan in plans)
+    _without_error("planner", partial(_check_sights, problem, plans[0].policy), "devices that see what it says")
     _expect(bool((first.cost == second.cost).all()), "planner", "the same plan for the same seed", "another")
     imbalance = float(np.abs(energy_ledger(first).imbalance_joule).max())
     _expect(imbalance < 1e-6, "planner", "energy that balances", f"{imbalance:g} J unexplained")
+
+
+def _check_sights(problem: Problem, policy: Policy) -> None:
+    """In random states and slots, no device looks beyond its sight."""
+    rng, shape = np.random.default_rng(0), (1, problem.num_devices)
+    for slot in rng.integers(problem.slots, size=_STATES).tolist():
+        seen = Observation.nothing(problem, 1)
+        seen.channel_level.copy_(
+            torch.from_numpy(rng.integers(problem.channel.levels, size=seen.channel_level.shape))
+        )
+        seen.weather.copy_(torch.from_numpy(rng.integers(problem.harvest.law.num_weather, size=shape)))
+        seen.uniform.copy_(torch.from_numpy(rng.random(shape)))
+        seen.battery_joule.copy_(torch.from_numpy(rng.random(shape)) * problem.battery.lacking(seen.battery_joule))
+        check_sight(policy, slot, seen, range(problem.num_devices))
 
 
 def check_harvest(source: object, **settings: Any) -> None:

@@ -8,22 +8,21 @@ import numpy as np
 import pytest
 
 from heliomesh.tasks.datasets import fashion_mnist
-from heliomesh.tasks.retrieval.pinned import PinnedFile
-from heliomesh.tasks.retrieval.source import Source, SystemFolder
+from heliomesh.tasks.retrieval.source import Address, PinnedFile, Source
 
 CONTENT = b"sixteen bytes do"
 
 
 @pytest.fixture(autouse=True)
 def small_source(tmp_path, monkeypatch):
-    """A small dataset in the place of Fashion-MNIST, in a shared folder; the cache is empty."""
+    """A small dataset in the place of Fashion-MNIST, behind an address on this disk; the cache is empty."""
     pinned = PinnedFile("images", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
-    monkeypatch.setattr(fashion_mnist, "SOURCE", Source("fashion_mnist", (pinned,), (SystemFolder("toy"),)))
+    folder = tmp_path / "site"
+    address = Address("official", folder.as_uri(), ("images",))
+    monkeypatch.setattr(fashion_mnist, "SOURCE", Source("fashion_mnist", (pinned,), (address,)))
     monkeypatch.setenv("HELIOMESH_DATA", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path / "shared"))
     monkeypatch.setenv("COLUMNS", "300")
-    folder = tmp_path / "shared" / "datasets" / "toy"
-    folder.mkdir(parents=True)
+    folder.mkdir()
     (folder / "images").write_bytes(CONTENT)
     return folder
 
@@ -46,7 +45,7 @@ def test_list_shows_every_dataset(run, tmp_path):
         "bytes": 16,
         "present": True,
         "where": str(tmp_path / "cache" / "fashion_mnist"),
-        "way": "system",
+        "way": "official",
     }
     assert rows["digits"]["present"] is True
     assert rows["cifar10"]["present"] is False
@@ -55,9 +54,9 @@ def test_list_shows_every_dataset(run, tmp_path):
 def test_get_says_which_way_it_used(run):
     code, out, err = run("get", "fashion_mnist", "digits")
     assert (code, err) == (0, "")
-    assert out.startswith("fashion_mnist: got by way 'system', sha256 right, 16 B in ")
+    assert out.startswith("fashion_mnist: got by way 'official', sha256 right, 16 B in ")
     assert "digits: nothing to fetch or verify, bundled with scikit-learn\n" in out
-    assert run("get", "fashion_mnist")[1].startswith("fashion_mnist: in the cache (by way 'system'), sha256 right")
+    assert run("get", "fashion_mnist")[1].startswith("fashion_mnist: in the cache (by way 'official'), sha256 right")
 
 
 def test_get_from_a_folder_as_json(run, small_source):
@@ -76,7 +75,7 @@ def test_get_replaces_a_damaged_file_and_says_so(run, tmp_path):
 def test_verify_checks_what_is_here(run, tmp_path):
     assert run("verify")[:2] == (0, f"nothing to verify in {tmp_path / 'cache'}\n")
     run("get", "fashion_mnist")
-    assert run("verify")[1].startswith("fashion_mnist: in the cache (by way 'system'), sha256 right")
+    assert run("verify")[1].startswith("fashion_mnist: in the cache (by way 'official'), sha256 right")
     assert json.loads(run("verify", "synthetic", "--json")[1]) == [
         {"name": "synthetic", "origin": "made on the spot"}
     ]
@@ -92,8 +91,14 @@ def test_verify_checks_what_is_here(run, tmp_path):
     ("arguments", "sentence"),
     [
         (("get", "fashion-mnist"), "dataset: expected one of cifar10, digits, fashion_mnist, own, synthetic, actual"),
-        (("get", "fashion_mnist", "--from", "nowhere"), "--from: expected one of system or an existing path, actual"),
-        (("get", "digits", "--from", "system"), "--from: expected no value for 'digits', which has no files, actual"),
+        (
+            ("get", "fashion_mnist", "--from", "nowhere"),
+            "--from: expected one of official or an existing path, actual",
+        ),
+        (
+            ("get", "digits", "--from", "official"),
+            "--from: expected no value for 'digits', which has no files, actual",
+        ),
         (("verify", "nonesuch"), "dataset: expected one of "),
         (("verify", "fashion_mnist"), ""),
     ],
@@ -110,7 +115,9 @@ def test_all_ways_are_listed_when_none_works(run, small_source):
     (small_source / "images").unlink()
     code, _, err = run("get", "fashion_mnist")
     assert code == 2
-    assert err.startswith("error: fashion_mnist: expected one of these ways to work, actual: none did\n  - system (")
+    assert err.startswith(
+        "error: fashion_mnist: expected one of these ways to work, actual: none did\n  - official ("
+    )
     assert "--from FOLDER" in err
 
 

@@ -61,12 +61,36 @@ def test_progress_in_plain_lines_without_a_terminal(call, tmp_path, trace):
     assert call("run", "tiny", "--trace", trace, "--out", tmp_path / "b", "--quiet", *TRAIN)[2] == ""
 
 
-def test_train_refuses_a_used_folder(call, tmp_path, trace):
-    assert call("run", "tiny", "--trace", trace, "--out", tmp_path / "a", "--quiet", *TRAIN)[0] == 0
-    code, _, told = call("run", "tiny", "--trace", trace, "--out", tmp_path / "a", *TRAIN)
-    assert code == 2
-    assert told.strip().endswith("a: this folder holds a finished run. Resume it or choose an empty folder.")
-    assert call("run", "tiny", "--trace", trace, "--out", tmp_path / "a", "--resume", "--quiet", *TRAIN)[0] == 0
+def test_a_trace_again_is_the_same_run_and_another_run_is_refused(call, tmp_path, trace):
+    words = ("run", "tiny", "--trace", trace, "--out", tmp_path / "a", "--json", *TRAIN)
+    code, printed, _ = call(*words)
+    assert code == 0
+    assert call(*words) == (
+        0,
+        printed,
+        f"note: {tmp_path / 'a'}: this run was finished before; nothing was trained\n",
+    )
+    code, printed, told = call(*words, "--seed", 7)
+    assert (code, printed) == (2, "")
+    assert "expected 0 (as in the folder), actual 7; another run needs an empty folder" in told
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_training_under_a_trace_that_is_stopped_goes_on(call, tmp_path, trace, monkeypatch, number):
+    words = ("run", "tiny", "--trace", trace, "--out", tmp_path / "a", "--quiet", *TRAIN)
+
+    def press(self, items, description, total):
+        for item in items:
+            if item == 3:
+                os.kill(os.getpid(), number)
+            yield item
+
+    with monkeypatch.context() as patch:
+        patch.setattr("heliomesh.commands.progress.TrainingProgress.track", press)
+        code, printed, told = call(*words)
+    assert (code, printed, told) == (128 + number, "", "stopped after slot 4 of 6; the same command goes on\n")
+    assert call(*words)[0] == 0
+    assert hm.Run.load(tmp_path / "a").final["slot"] == 6
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from heliomesh.scenario.scenario import Scenario, parse_override, sections
 from heliomesh.scenario.schema import HARVEST_CATALOG, Energy, Link
 from heliomesh.scenario.section import per_device
 
-SECTIONS = {"network", "channel", "link", "energy", "harvest", "cost", "learning"}
+SECTIONS = {"network", "channel", "link", "energy", "harvest", "storage", "cost", "learning"}
 
 
 def harvest_settings():
@@ -292,7 +292,7 @@ def test_everything_has_a_default():
     assert (scenario.name, scenario.seed, scenario.slots) == ("unnamed", 0, 200)
     assert scenario.channel == rayleigh.Settings()
     assert scenario.as_dict()["harvest"]["source"] == "solar"
-    assert set(scenario.as_dict()) == {"name", "seed", "slots"} | SECTIONS
+    assert set(scenario.as_dict()) == {"name", "seed", "slots"} | SECTIONS - {"storage"}  # left out where linear
     for section in SECTIONS:
         assert Scenario.parse({section: {}}) == scenario
 
@@ -418,8 +418,8 @@ def test_schema_is_json_and_lists_every_source():
 @pytest.mark.parametrize("name", shipped())
 def test_schema_knows_every_key_of_a_scenario(name):
     schema, data = Scenario.json_schema(), Scenario.load(name).as_dict()
-    assert set(data) == set(schema["properties"])
-    for section in SECTIONS:
+    assert {*data, "storage"} == set(schema["properties"])
+    for section in SECTIONS & set(data):
         entry = variants(schema, section)[data[section].get("source")]
         assert set(data[section]) <= set(entry["properties"])
         assert set(entry.get("required", ())) <= set(data[section])
@@ -430,6 +430,15 @@ def test_schema_is_what_the_command_prints(call):
     code, printed, _ = call("scenario", "schema")
     assert code == 0
     assert json.loads(printed) == Scenario.json_schema()
+
+
+def test_a_storage_law_is_written_out_unless_it_is_linear():
+    plain = Scenario.load("tiny")
+    linear, other = (plain.override({"storage.source": law}) for law in ("linear", "voltage"))
+    assert (linear.content_hash, linear.as_dict()) == (plain.content_hash, plain.as_dict())
+    assert other.as_dict()["storage"] == {"source": "voltage", "exponent": 1.0}
+    assert other.chosen()["storage"] == {"source": "voltage"}
+    assert Scenario.from_toml(other.to_toml()) == other
 
 
 def test_show_prints_what_load_reads(call, tmp_path):

@@ -361,7 +361,7 @@ def test_a_watcher_plans_by_no_code_that_its_folder_names(tmp_path: Path, evil: 
 
     (tmp_path / "scenario.toml").write_text(TINY.to_toml())
     (tmp_path / "watch.toml").write_text(tomli_w.dumps({"network": "n", "planner": EVIL, "devices": {}}))
-    with pytest.raises(MistakeError, match="expected trust=True"), watch(tmp_path, "127.0.0.1", 0, 1.0):
+    with pytest.raises(MistakeError, match="expected trust=True"), watch(tmp_path, 1.0):
         pass
     assert not evil.exists()
 

@@ -57,11 +57,13 @@ def test_the_way_of_a_capacity_from_the_scenario_to_the_page() -> None:
 
 
 CATALOGS = ("learning/aggregations", "learning/optimisers", "tasks/datasets", "tasks/models")
-PARTS = {"decentralized", "turns"}  # planners whose parts a fleet's devices play
+PARTS = {"bids", "decentralized", "turns"}  # planners whose parts a fleet's devices play
 WITH_ROUNDS = {"prices", "receiver"}  # planners whose rounds are exported to C
 
 
-@pytest.mark.parametrize("catalog", [*CATALOGS, "planners", "physics/harvest", "physics/channels"])
+@pytest.mark.parametrize(
+    "catalog", [*CATALOGS, "planners", "physics/harvest", "physics/channels", "physics/storages", "model/action_sets"]
+)
 def test_what_stands_in_a_catalog_is_found_by_its_name_alone(catalog: str) -> None:
     """No module imports a file of a catalog, so that one more is one file."""
     files = [path for path in MODULES if path.parent == Path(catalog) and path.stem != "__init__"]
@@ -69,9 +71,10 @@ def test_what_stands_in_a_catalog_is_found_by_its_name_alone(catalog: str) -> No
     users = {path.stem: importing(f"heliomesh.{'.'.join(path.with_suffix('').parts)}") for path in files}
     assert {stem for stem, found in users.items() if found} <= PARTS | WITH_ROUNDS
     assert stated("an aggregation rule, a planner, a dataset, a model, an optimiser, a channel, a harvest") == 1
+    assert stated("a storage law, an action set") == 1
 
 
-def test_a_storage_law_is_one_sheet() -> None:
+def test_a_storage_is_one_sheet() -> None:
     sheets = [path.stem for path in (PACKAGE / "scenario" / "storages").glob("*.toml")]
     named = [
         (path, sheet)
@@ -83,9 +86,15 @@ def test_a_storage_law_is_one_sheet() -> None:
     assert stated("a storage sheet") == 1
 
 
-def test_an_action_set_is_known_in_few_files() -> None:
-    texts = ('"separate"', "train_only")
-    found = [path for path, text in MODULES.items() if any(re.search(rf"^[^#]*{one}", text, re.M) for one in texts)]
+def test_an_action_set_is_known_by_name_in_few_files() -> None:
+    """Who asks what devices can do looks at powers and training: only files and scenarios name sets."""
+    sets = {path.stem for path in MODULES if path.parent == Path("model/action_sets")} - {"__init__", "coupled"}
+    found = [
+        path
+        for path, tree in TREES.items()
+        if "train_only" in NAMES[path]
+        or any(isinstance(node, ast.Constant) and node.value in sets for node in ast.walk(tree))
+    ]
     assert len(found) == stated("an action") <= 6, sorted(map(str, found))
 
 

@@ -94,7 +94,7 @@ def right_kinds(annotation: str) -> set[str]:
     text = annotation.replace("collections.abc.", "").replace("pathlib.", "").replace("typing.", "")
     text = text.replace("str | Callable[..., Any] | module | types.SimpleNamespace", "CodeOrName")
     text = re.sub(r"Annotated\[(\w+), [^]]*\]", r"\1", text)  # first those inside
-    text = re.sub(r"Annotated\[(.+?\]), \S*NotEmpty\(\)\]", r"\1", text)
+    text = re.sub(r"Annotated\[(.+?\]), \S*Limit\([^]]*\)\]", r"\1", text)
     found: set[str] = set()
     for part in _alternatives(text):
         name = part.rsplit(".", 1)[-1] if "[" not in part else part

@@ -12,11 +12,13 @@ spending whose mean is zero given the channels up to t (`path_penalty.py`). No p
 come gains by D_j. It takes from those who know them what they gain by that, and makes B(H) alike for all paths.
 
 A path has one channel state a slot. So a receiver's minimum needs its joint actions only, however many links it has.
-These are listed a piece of slots at a time, and kept only where they are few: the gradient of a minimum by prices is
-the probability of actions under a softmax, as in `soft_cells.py`.
+These are listed a piece of slots at a time, and kept only where they are few. Prices are raised on soft minima, whose
+gradient is how likely devices act less how likely receivers want them to. The latter is one matrix product: a
+receiver's softmax over joint actions times the matrix that tells who does what in them. Any prices give a bound, so
+those of large networks are sought in float32.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,11 +28,12 @@ from torch import Tensor
 from heliomesh.bounds.dual import Adam, falling
 from heliomesh.bounds.minorant import DeviceClass, device_classes, first_laws
 from heliomesh.bounds.paths import Paths
-from heliomesh.bounds.soft_cells import joint_sums, marginals, with_slope
-from heliomesh.bounds.soft_programs import log_sum
-from heliomesh.grid.single_device import reached_values
+from heliomesh.bounds.soft_cells import joint_sums, marginals
+from heliomesh.bounds.soft_programs import SoftPrograms
 from heliomesh.model.policy import Track
 from heliomesh.model.problem import Problem, interpolated
+from heliomesh.model.threads import is_small
+from heliomesh.physics.harvesting import HarvestLaw
 from heliomesh.slot.coordination import Coordination, Group
 
 _RATES, _TEMPERATURES = (0.05, 0.002), (0.01, 0.0007)  # first and last, where the largest weight of the cost is 1
@@ -38,20 +41,54 @@ _PIECE_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 28}  # joint actions of receivers
 KEPT_ENTRIES = {"cpu": 1 << 23, "cuda": 1 << 27}  # that are listed once
 
 
-def schedule(steps: int) -> Iterable[tuple[float, float]]:
-    """Temperature of the soft minima and rate of every step of an ascent."""
-    return zip(falling(*_TEMPERATURES, steps), falling(*_RATES, steps), strict=True)
+def is_large(problem: Problem) -> bool:
+    """Whether prices along paths are better sought in float32; harvests must follow one law that all paths share."""
+    harvest = problem.harvest
+    return not is_small(problem) and isinstance(harvest, HarvestLaw) and harvest.sky == "independent"
 
 
 def filled(problem: Problem, devices: Tensor, value: Tensor, phase: Tensor) -> Tensor:
     """E[value next | energy left] in phases (path, device) of the harvest law; (device, path, energy) likewise."""
+    kernels = _kernels(problem, devices, phase)
+    if kernels.shape[1] == 1:
+        return value @ kernels.squeeze(1).transpose(1, 2)
+    return (kernels @ value.unsqueeze(-1)).squeeze(-1)
+
+
+def _kernels(problem: Problem, devices: Tensor, phase: Tensor) -> Tensor:
+    """Kernels of energies in phases (path, device); (device, path or 1, energy, energy)."""
     phases, which = torch.unique(phase[:, devices], return_inverse=True)
     kernels = [problem.phase_kernels(one)[devices] for one in phases.tolist()]
-    if len(kernels) == 1:
-        return value @ kernels[0].transpose(1, 2)
-    number = torch.arange(len(devices), device=value.device).unsqueeze(1)
-    own = torch.stack(kernels)[which.T, number]  # (device, path, energy, energy)
-    return (own @ value.unsqueeze(-1)).squeeze(-1)
+    number = torch.arange(len(devices), device=phase.device).unsqueeze(1)
+    return torch.stack(kernels)[which.T, number] if len(kernels) > 1 else kernels[0].unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class PathPrograms(SoftPrograms):
+    """Own programs along paths, which take the place of channel states; they get D_j back."""
+
+    phase: Tensor  # (path, slot, device) of the harvest law
+    penalty: Tensor | None  # D_j: (slot, device, path, energy)
+
+    @cached_property
+    def _is_known(self) -> bool:
+        """Whether all paths have the phases of the law itself."""
+        own = torch.from_numpy(self.problem.harvest.law.phase_of_slot).to(self.phase.device)
+        return bool((self.phase == own.reshape(1, -1, 1)).all())
+
+    def followed(self, value: Tensor, slot: int) -> Tensor:
+        """E[value of the next slot | energy left] along the paths, less D_j."""
+        if self._is_known:
+            value = super().followed(value, slot)
+        else:
+            value = filled(self.problem, self.devices, value, self.phase[:, slot])
+        return value if self.penalty is None else value - self.penalty[slot]
+
+    def led_back(self, left: Tensor, slot: int) -> Tensor:
+        """Its adjoint."""
+        if self._is_known:
+            return super().led_back(left, slot)
+        return (left.unsqueeze(2) @ _kernels(self.problem, self.devices, self.phase[:, slot])).squeeze(2)
 
 
 @dataclass(frozen=True)
@@ -65,7 +102,9 @@ class PathDual:
 
     @cached_property
     def problem(self) -> Problem:
-        """On the grid on which prices are sought."""
+        """On the grid on which prices are sought; its kernels are kept where paths share their law of harvests."""
+        if self.shared is not None and self.shared.problem.harvest is self.paths.problem.harvest:
+            return self.shared.problem
         return interpolated(self.paths.problem, self.levels)
 
     @cached_property
@@ -105,41 +144,47 @@ class PathDual:
 
     def ascend(self, steps: int, track: Track, what: str) -> list[Tensor]:
         """Prices after so many steps of gradient ascent on soft minima of falling temperature."""
-        prices = [price.requires_grad_() for price in self.first_prices()]
-        if not prices:
-            return prices
+        prices = self.first_prices()
         adam = Adam(prices)
-        for temperature, rate in track(schedule(steps), what, steps):
-            gradients = torch.autograd.grad(self.value(prices, temperature).sum(), prices)
-            adam.ascend(gradients, rate)
+        schedule = zip(falling(*_TEMPERATURES, steps), falling(*_RATES, steps), strict=True)
+        for temperature, rate in track(schedule, what, steps) if prices else ():
+            adam.ascend(list(self._gradients(prices, temperature)), rate)
         # idling has no price: receivers' part then varies less with the path, and the bound is the same
-        return [(price - price[..., :1]).detach() for price in prices]
+        return [price - price[..., :1] for price in prices]
 
-    def value(self, prices: list[Tensor], temperature: float) -> Tensor:
-        """B(H) on the grid, with soft minima at a positive temperature; (path,)."""
-        return self.received(prices, temperature).sum(1) + self._programs(self.paid(prices), temperature)
-
-    def received(self, prices: list[Tensor], temperature: float) -> Tensor:
-        """Σ_i min_p (f_i − Σ_j g_ij); (path, slot)."""
-        shape = (len(self.paths), self.problem.slots)
-        total = torch.zeros(shape, dtype=self.problem.dtype, device=self.problem.device)
+    def _gradients(self, prices: list[Tensor], temperature: float) -> Iterator[Tensor]:
+        """How likely devices act less how likely receivers want them to; shaped as the prices."""
+        acting = self._acting(prices, temperature)
         for group, price in zip(self.coordination.groups, prices, strict=True):
-            total = total + self._least(price, group, temperature).reshape(shape)
-        return total
-
-    def _least(self, price: Tensor, group: Group, temperature: float) -> Tensor:
-        """Σ_i min_p (f_i − Σ_j g_ij) of a group of receivers, piece by piece; (path × slot,)."""
-        with torch.no_grad():
-            least, taken = price.new_empty(len(price)), torch.empty_like(price)
+            slope = acting.index_select(1, group.actors.flatten()).view(price.shape)
             for rows, cost in self.pieces(group):
-                paid = joint_sums(price[rows].unbind(2))
-                if temperature == 0:
-                    least[rows] = (cost - paid).amin(-1).sum(1)
-                    continue
-                likely = (paid - cost).div_(temperature)
-                least[rows] = log_sum(likely).sum(1).mul_(-temperature)
-                taken[rows] = marginals(likely, group.heard, price.shape[-1])
-        return with_slope(price, least, taken) if temperature else least
+                slope[rows] -= _wanted(group, price[rows], cost, temperature)
+            yield slope
+
+    def _acting(self, prices: list[Tensor], temperature: float) -> Tensor:
+        """Probability of every action in the devices' own programs; (path × slot, device, action)."""
+        problem = self.problem
+        paid = self.paid(prices).unsqueeze(3).requires_grad_()  # (slot, device, path, 1, action)
+        nothing = paid.new_zeros(problem.num_devices, len(self.paths), problem.num_energy)
+        slots = range(problem.slots - 1, -1, -1)
+        value = self._programs.values(paid, nothing, range(problem.slots), slots, temperature)
+        first = problem.initial_energy_law.unsqueeze(1).expand_as(value)
+        (slope,) = torch.autograd.grad(value, paid, first)
+        return slope.squeeze(3).permute(2, 0, 1, 3).flatten(0, 1)
+
+    @cached_property
+    def _programs(self) -> PathPrograms:
+        """All devices' own programs."""
+        devices = torch.arange(self.problem.num_devices, device=self.problem.device)
+        return PathPrograms(self.problem, devices, 0, self.paths.phase, self.penalty)
+
+    def received(self, prices: list[Tensor]) -> Tensor:
+        """Σ_i min_p (f_i − Σ_j g_ij); (path, slot)."""
+        total = self.paths.level.new_zeros(len(self.paths) * self.problem.slots, dtype=self.problem.dtype)
+        for group, price in zip(self.coordination.groups, prices, strict=True):
+            for rows, cost in self.pieces(group):
+                total[rows] += (cost - joint_sums(price[rows].unbind(2))).amin(-1).sum(1)
+        return total.reshape(len(self.paths), -1)
 
     def paid(self, prices: list[Tensor]) -> Tensor:
         """What devices pay; (slot, device, path, action)."""
@@ -149,22 +194,10 @@ class PathDual:
             paid = paid.index_add(1, group.actors.flatten(), price.flatten(1, 2))
         return paid.reshape(-1, slots, *idle.shape).permute(1, 2, 0, 3)
 
-    def _programs(self, paid: Tensor, temperature: float) -> Tensor:
-        """Σ_j V_j on the grid; (path,)."""
-        problem, every = self.problem, torch.arange(self.problem.num_devices, device=paid.device)
-        value = paid.new_zeros(problem.num_devices, len(self.paths), problem.num_energy)
-        for slot in range(problem.slots - 1, -1, -1):
-            if slot < problem.slots - 1:
-                value = filled(problem, every, value, self.paths.phase[:, slot])
-                value = value if self.penalty is None else value - self.penalty[slot]
-            choice = reached_values(problem, every, value) + paid[slot].unsqueeze(2)
-            value = _soft_least(choice, temperature)
-        return (value * problem.initial_energy_law.unsqueeze(1)).sum((0, 2))
-
     @torch.no_grad()
     def certified(self, prices: list[Tensor]) -> Tensor:
         """B(H) for continuous batteries, with hard minima; (path,)."""
-        total, paid, exact = self.received(prices, 0.0).sum(1), self.paid(prices), self.paths.problem
+        total, paid, exact = self.received(prices).sum(1), self.paid(prices), self.paths.problem
         first = first_laws(exact)
         for alike in device_classes(exact):
             value = self._floor(alike, paid[:, alike.devices])  # (device, path, energy)
@@ -204,8 +237,19 @@ class PathDual:
         return torch.lerp(coarse[..., low], coarse[..., above], place - low).reshape(len(coarse), -1)
 
 
-def _soft_least(values: Tensor, temperature: float) -> Tensor:
-    """Minimum over the last axis; a soft one at a positive temperature. The values are used up."""
-    if temperature == 0:
-        return values.amin(-1)
-    return -temperature * torch.logsumexp(values.div_(-temperature), dim=-1)
+def _wanted(group: Group, price: Tensor, cost: Tensor, temperature: float) -> Tensor:
+    """Probability of every device's action under a receiver's softmax; shaped as the price.
+
+    cost (path × slot, receiver, joint action).
+    """
+    does, inverse = _doings(group.heard, price.shape[-1], price), 1 / temperature
+    net = torch.addmm(cost.flatten(0, 1), price.reshape(-1, len(does)), does, beta=-inverse, alpha=inverse)
+    return (torch.softmax(net, 1) @ does.T).view(price.shape)
+
+
+def _doings(heard: int, actions: int, like: Tensor) -> Tensor:
+    """Whether a device takes an action in a joint action, 1 or 0; (heard × action, joint action)."""
+    joint = torch.arange(actions**heard, device=like.device)
+    stride = actions ** torch.arange(heard - 1, -1, -1, device=like.device)
+    taken = joint // stride.unsqueeze(1) % actions  # (heard, joint action)
+    return torch.nn.functional.one_hot(taken, actions).transpose(1, 2).flatten(0, 1).to(like)

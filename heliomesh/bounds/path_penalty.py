@@ -19,7 +19,7 @@ from torch import Tensor
 from heliomesh.bounds.path_dual import PathDual, filled
 from heliomesh.bounds.paths import Paths
 from heliomesh.bounds.soft_programs import mean_over_channels, moved_channels
-from heliomesh.grid.single_device import reached_values
+from heliomesh.grid.after_spending import Spending
 from heliomesh.model.problem import Problem, interpolated
 
 _MOST_STATES = 4096  # joint levels of the channels that a device's values move with
@@ -46,7 +46,7 @@ class Foresight:
 @torch.no_grad()
 def learned(dual: PathDual, prices: list[Tensor]) -> Foresight:
     """Mean prices by the levels of devices' links, and what receivers lose by the weather, along sampled paths."""
-    paths, lost = dual.paths, dual.received(prices, 0.0).flatten()
+    paths, lost = dual.paths, dual.received(prices).flatten()
     seen = torch.nn.functional.one_hot(paths.weather.flatten(), paths.weathers).to(lost)
     mean = torch.where(seen.sum(0) > 0, lost @ seen / seen.sum(0).clamp_min(1), lost.mean())
     return Foresight(_watched(dual, prices), mean)
@@ -150,6 +150,7 @@ def _differences(problem: Problem, told: Problem, own: Watched, paths: Paths) ->
         which = paths.weather[:, slot].reshape(1, -1, 1, 1).expand(devices, -1, -1, told.num_energy)
         return along.gather(2, which).squeeze(2)
 
+    spending = Spending(problem, own.devices)
     idle = problem.idle_cost[own.devices].reshape(devices, 1, 1, -1)
     value = torch.zeros(devices, own.price.shape[1], problem.num_energy, dtype=problem.dtype, device=problem.device)
     found = value.new_zeros(problem.slots, devices, len(paths), told.num_energy)
@@ -165,7 +166,7 @@ def _differences(problem: Problem, told: Problem, own: Watched, paths: Paths) ->
                 then = at(mean, slot + 1)  # harvests are not foretold, or not by the law
             value = moved_channels(mean, axes, problem.channel.kernel.to(mean))
             found[slot] = then - at(value, slot)
-        value = (reached_values(problem, own.devices, value) + price + idle).amin(-1)
+        value = (spending.reached(value) + price + idle).amin(-1)
     first = (at(value, 0) * told.initial_energy_law[own.devices].unsqueeze(1)).sum((0, 2))
     mean = (mean_over_channels(problem, value.flatten(1), axes) * problem.initial_energy_law[own.devices]).sum()
     return found, first - mean

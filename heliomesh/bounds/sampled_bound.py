@@ -7,21 +7,21 @@ harvests replayed from a random start: a path tells where they begin.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from scipy.special import stdtrit
 
 from heliomesh.bounds.dual import rough_levels
-from heliomesh.bounds.path_ascent import PathAscent, is_large
-from heliomesh.bounds.path_dual import KEPT_ENTRIES, PathDual
+from heliomesh.bounds.path_dual import KEPT_ENTRIES, PathDual, is_large
 from heliomesh.bounds.path_penalty import Foresight, foresight_gains, learned
 from heliomesh.bounds.paths import Paths, drawn_paths, with_known_clouds
 from heliomesh.common.arguments import Count, Index, checked
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB
 from heliomesh.model.policy import Track, untracked
-from heliomesh.model.problem import Problem
+from heliomesh.model.problem import Problem, interpolated
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.slot.coordination import Coordination
 
@@ -99,22 +99,34 @@ def sampled_bound(
     if at_once > 0:
         dual = PathDual(training, levels)
         seen = learned(dual, dual.ascend(steps, track, "training paths"))
-    ascent = PathAscent(wide, levels) if seen is None and is_large(wide) else None
+    search = PathSearch(wide, levels, narrow=seen is None and is_large(wide))
     found: list[float] = []
     for first in range(0, paths, max(at_once, 1)):
         drawn = drawn_paths(wide, range(first, min(first + max(at_once, 1), paths)), seed)
-        if ascent is not None:
-            bounds = ascent.bounds(drawn, steps, track)
-        else:
-            bounds = path_bounds(wide, drawn, seen, levels, steps, track)
-        found += (bounds / wide.slots).tolist()
+        found += (search.bounds(drawn, seen, steps, track) / wide.slots).tolist()
     return SampledBound(tuple(found))
 
 
-def path_bounds(
-    problem: Problem, paths: Paths, seen: Foresight | None, levels: int, steps: int, track: Track
-) -> torch.Tensor:
-    """B(H) of every path, over the horizon; (path,)."""
-    penalty, at_first = (None, 0.0) if seen is None else foresight_gains(problem, seen, paths, levels)
-    dual = PathDual(paths, levels, penalty)
-    return dual.certified(dual.ascend(steps, track, "paths")) - at_first
+@dataclass(frozen=True)
+class PathSearch:
+    """Bounds along paths; what all paths share is made once."""
+
+    problem: Problem
+    levels: int  # of the battery grid on which prices are sought
+    narrow: bool  # whether they are sought in float32
+
+    @cached_property
+    def _certain(self) -> Coordination:
+        return Coordination(interpolated(self.problem, self.levels))
+
+    @cached_property
+    def _rough(self) -> Coordination:
+        return Coordination(replace(self._certain.problem, dtype=torch.float32)) if self.narrow else self._certain
+
+    def bounds(self, paths: Paths, seen: Foresight | None, steps: int, track: Track) -> torch.Tensor:
+        """B(H) of every path, over the horizon; (path,)."""
+        penalty, at_first = (None, 0.0) if seen is None else foresight_gains(self.problem, seen, paths, self.levels)
+        rough = replace(paths, problem=replace(paths.problem, dtype=self._rough.problem.dtype))
+        prices = PathDual(rough, self.levels, penalty, self._rough).ascend(steps, track, "paths")
+        dual = PathDual(paths, self.levels, penalty, self._certain)
+        return dual.certified([price.to(dual.problem.dtype) for price in prices]) - at_first

@@ -8,7 +8,6 @@ the same values. Laws of states carry it from slot to slot. That takes far fewer
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -36,34 +35,29 @@ class SoftPrograms(DevicePrograms):
         found: Tensor = _Recursion.apply(paid, value, self, blocks, slots, temperature)  # type: ignore[no-untyped-call]
         return found
 
-    @cached_property
-    def _spending(self) -> Tensor:
-        """Shares by which an action leaves a state's energy on either grid point; (device, energy × action, left)."""
-        one = torch.ones(*self.lower.shape, 1, dtype=self.problem.dtype, device=self.lower.device)
-        above = 0 * one if self.share is None else self.share.unsqueeze(-1)
-        shares = one.new_zeros(*self.lower.shape, self.problem.num_energy)
-        shares.scatter_(2, self.lower.unsqueeze(-1), one - above)
-        return shares.scatter_add_(2, self.upper.unsqueeze(-1), above)
-
     def choices(self, price: Tensor, value: Tensor, slot: int) -> Tensor:
         """Price plus future of every action, +∞ where infeasible; (device, channel state, energy, action).
 
         price (device, channel state, sky, action), value after the slot (device, channel state, energy).
         """
-        if self.goes_on(slot):
-            value = value @ self.kernels(slot).transpose(1, 2)
-            value = moved_channels(value, self.axes, self.problem.channel.kernel.to(value.dtype))
-        reached = (value @ self._spending.transpose(1, 2)).reshape(*value.shape, price.shape[-1])
+        value = self.followed(value, slot) if self.goes_on(slot) else value
+        reached = (value @ self.shares.transpose(1, 2)).reshape(*value.shape, price.shape[-1])
         reached.view(*price.shape[:3], -1, price.shape[3]).add_(price.unsqueeze(3))
         return reached.add_(self.barred.unsqueeze(1))
 
     def carried_back(self, taken: Tensor, slot: int) -> Tensor:
         """Derivative by the value after a slot, from that by its choices; the adjoint of `choices`."""
-        left = taken.flatten(2) @ self._spending
-        if not self.goes_on(slot):
-            return left
-        left = moved_channels(left, self.axes, self.problem.channel.kernel.to(left.dtype).T)
-        return left @ self.kernels(slot)
+        left = taken.flatten(2) @ self.shares
+        return self.led_back(left, slot) if self.goes_on(slot) else left
+
+    def followed(self, value: Tensor, slot: int) -> Tensor:
+        """E[value of the next slot | energy left, channels now]; (device, channel state, energy) likewise."""
+        value = value @ self.kernels(slot).transpose(1, 2)
+        return moved_channels(value, self.axes, self.problem.channel.kernel.to(value.dtype))
+
+    def led_back(self, left: Tensor, slot: int) -> Tensor:
+        """Its adjoint."""
+        return moved_channels(left, self.axes, self.problem.channel.kernel.to(left.dtype).T) @ self.kernels(slot)
 
 
 def moved_channels(value: Tensor, axes: int, kernel: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import say, tell
+from heliomesh.jobs.job import Job
 from heliomesh.planning import find_planner, make_plan
 from heliomesh.scenario.errors import refuse
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from heliomesh.field.agents.folder import ClockSettings
 
 
+_USUAL_SLOT_SECOND, _GUARD_SHARE = 10.0, 0.1
 DaysOption = Annotated[int, option("Days until certificates end.", min=1, max=3650)]
 
 
@@ -38,9 +40,9 @@ class PlaceOptions:
         default_factory=list
     )
     port: Annotated[int, option("Device i listens at this port + i.", min=1, max=65535)] = 7447
-    sensor: Annotated[str, option("simulated, trace, power-supply or ina219; agent.toml has its settings.")] = (
-        "simulated"
-    )
+    sensor: Annotated[
+        str, option("simulated, power-supply, or your own as module:name; agent.toml has its settings.")
+    ] = "simulated"
     seed: Annotated[int, option("Seed of training and of simulated sensors.", min=0)] = 0
     days: DaysOption = 180
     keys_on_device: Annotated[
@@ -57,24 +59,29 @@ class PlaceOptions:
 class TimeOptions:
     """When slots begin."""
 
-    slot_second: Annotated[float, option("Seconds of a slot.", min=0.01)] = 10.0
+    slot_second: Annotated[
+        float | None,
+        option("Seconds of a slot; default: 10, or more if the plan's messages or a model take it.", min=0.01),
+    ] = None
     guard_second: Annotated[float | None, option("Silence at both ends of a slot; default: a tenth.", min=0)] = None
     start_in: Annotated[float, option("Seconds from now to the first slot.", min=0)] = 60.0
     ready: Annotated[
         bool, option("Slots as fast as all neighbours are ready, whatever the time of day.", "--ready")
     ] = False
 
-    def settings(self) -> Any:
-        """The same for agents, from now on; refuses a slot of nothing but guard times."""
+    def settings(self, needed_second: float = 0.0) -> Any:
+        """The same for agents, from now on, with so much time between guard times; refuses a slot of guard times."""
         from heliomesh.field.agents.folder import ClockSettings
 
-        guard = self.slot_second / 10 if self.guard_second is None else self.guard_second
-        expected = f"less than half of {self.slot_second:g} s"
-        refuse(2 * guard >= self.slot_second, "--guard-second", expected, f"value {guard:g}")
+        given, share = self.guard_second, _GUARD_SHARE
+        least = needed_second / (1 - 2 * share) if given is None else needed_second + 2 * given
+        length = self.slot_second or max(_USUAL_SLOT_SECOND, least)
+        guard = share * length if given is None else given
+        refuse(2 * guard >= length, "--guard-second", f"less than half of {length:g} s", f"value {guard:g}")
         return ClockSettings(
             kind="ready" if self.ready else "wall",
             start_second=time.time() + self.start_in,
-            slot_second=self.slot_second,
+            slot_second=length,
             guard_second=guard,
         )
 
@@ -85,8 +92,8 @@ def deploy_command(
     out: Annotated[Path, option("Empty folder for the devices' folders.")],
     *,
     planner: Annotated[
-        str, option("One whose devices look their actions up, such as decentralized.")
-    ] = "decentralized",
+        str, option("bids, or one whose devices look their actions up, such as decentralized.")
+    ] = "bids",
     settings: shared.PlannerSettings,
     finite: shared.FiniteOption = False,
     places: PlaceOptions,
@@ -95,19 +102,21 @@ def deploy_command(
 ) -> None:
     """Write a folder for each device: plan, keys, samples, settings and a unit for systemd."""
     check_installed()
-    from heliomesh.field.agents.deploy import Deployment, deploy
+    from heliomesh.field.agents.deploy import Deployment, deploy, needed_second
     from heliomesh.field.agents.folder import SensorSettings
     from heliomesh.scenario.section import validated
 
     problem = build_noted(settings.scenario(scenario))
     whole = {"interpolate": False} if "interpolate" in find_planner(planner).options.model_fields else {}
     options = shared.without_end(planner, whole | settings.of_planner, finite)
-    sensor = validated(SensorSettings, {"kind": places.sensor, "seed": places.seed}, "sensor")
+    options = dict(Job(problem.scenario, planner, options, training_seed=places.seed).planner_options)
+    sensor = validated(SensorSettings, {"kind": places.sensor, "seed": places.seed}, "sensor").check()
     times.settings()  # refuses before planning
     plan = make_plan(problem, planner, options, bound=False, track=output.track)
     own: dict[str, Any] = {"training_seed": places.seed, "options": options}
     own |= {"keys_on_device": places.keys_on_device, "valid_days": places.days}
-    how = Deployment(times.settings(), sensor, places.hosts, places.port, **own)  # time counts from here
+    clock = times.settings(needed_second(problem, plan))
+    how = Deployment(clock, sensor, places.hosts, places.port, **own)  # time counts from here
     written = deploy(problem, plan, out, how)
     first = written[0].path
     facts = {
@@ -115,6 +124,7 @@ def deploy_command(
         "devices": len(written),
         "hops that measurements travel": written[0].settings.hops,
         "network": written[0].settings.network,
+        "slot [s]": how.clock.slot_second,
         "slot 0 begins": _first_moment(how.clock),
         **({"make a device's key by": f"heliomesh device members request {first}"} if places.keys_on_device else {}),
         "run a device by": f"heliomesh device run {first}",
@@ -142,20 +152,18 @@ def agent_command(
 
 def watch_command(
     folder: Annotated[Path, typer.Argument(help="The folder `watch` that `heliomesh device deploy` wrote.")],
-    host: Annotated[str, option("Where to serve the page; others see it only if told so.")] = "127.0.0.1",
-    port: Annotated[int, option("0: any that is free.", min=0, max=65535)] = 8747,
     refresh_second: Annotated[float, option("Seconds between reloads of the page.", min=0.1)] = 10.0,
     replan: Annotated[
         bool, option("Plan anew where joules or channels deviate, and send devices the new plan.", "--replan")
     ] = False,
 ) -> None:
-    """Show the live network in the page's own player, on a page of this machine."""
+    """Show the live network in the page's own player: page.html in the folder, which a browser reloads."""
     check_installed()
-    from heliomesh.field.agents.watch import watch
+    from heliomesh.field.agents.watch import PAGE, watch
 
     try:
-        with watch(folder, host, port, refresh_second) as watcher:
-            say(f"http://{host}:{watcher.port}/ shows the network; Ctrl-C ends", at_once=True)
+        with watch(folder, refresh_second) as watcher:
+            say(f"{folder / PAGE} shows the network in a browser; Ctrl-C ends", at_once=True)
             watcher.follow(tell if replan else None)
     except (KeyboardInterrupt, SystemExit) as ended:
         tell(f"watch ended; a restart goes on with what is kept in {folder}")

@@ -1,4 +1,4 @@
-"""`heliomesh bench`: the leaderboard of planners on fixed scenarios."""
+"""Every planner on ten fixed scenarios: the leaderboard."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,9 +18,7 @@ from heliomesh.studies.bench.bench import TOLERANCE, Planner, add_line, bench, l
 from heliomesh.studies.bench.line import read_line
 from heliomesh.studies.bench.scenarios import BENCH
 
-app = typer.Typer(
-    invoke_without_command=True, add_completion=False, help="Every planner on ten fixed scenarios: the leaderboard."
-)
+app = typer.Typer(invoke_without_command=True, add_completion=False, help=__doc__)
 PAGE = "leaderboard.md"  # in the folder of results
 
 OnlyOption = Annotated[list[str], option("A scenario. Repeatable; default: all ten.")]
@@ -34,7 +32,6 @@ def bench_command(
     only: OnlyOption = [],  # noqa: B006
     planner: Annotated[list[str], option("A planner. Repeatable; default: all that are installed.")] = [],  # noqa: B006
     folder: FolderOption = _FOLDER,
-    again: Annotated[bool, option("Measure again what is there.", "--again")] = False,
     only_print: Annotated[bool, option("The page of what is stored.", "--only-print")] = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -44,7 +41,7 @@ def bench_command(
         _refuse_options(context)
         return
     if not only_print:
-        bench(folder, only, planner or None, again=again, **_watched(quiet or as_json))
+        bench(folder, only, planner or None, **_watched(quiet or as_json))
     _publish(folder, as_json)
 
 
@@ -64,11 +61,8 @@ def _publish(folder: Path, as_json: bool = False) -> None:
     """Write the page, and print its first table."""
     board = leaderboard(folder)
     write_text(folder / PAGE, leaderboard_text(board))
-    if as_json:
-        show(True, board.table().to_dict("records"))
-        return
-    say(overall_text(board), lines=True)
-    say(f"{folder / PAGE} has every scenario")
+    more = f"{folder / PAGE} has every scenario"
+    show(as_json, board.table().to_dict("records"), overall_text(board), more)
 
 
 @app.command("list")
@@ -85,8 +79,8 @@ def list_command(as_json: JsonOption = False) -> None:
         }
         for one in BENCH.scenarios
     ]
-    lines = [f"{row['scenario']}: {row['description']}" for row in rows]
-    show(as_json, {"bench": BENCH.version, "scenarios": rows}, *lines, width=max(map(len, lines)))
+    lines = (f"{row['scenario']}: {row['description']}" for row in rows)
+    show(as_json, {"bench": BENCH.version, "scenarios": rows}, *lines)
 
 
 @app.command("add")

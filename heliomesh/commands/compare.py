@@ -20,13 +20,12 @@ from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run
 from heliomesh.model.doubts import remarks
 from heliomesh.model.problem import Problem, build
-from heliomesh.pages.intervals import seeds_title
+from heliomesh.pages.intervals import seeds_text, seeds_title
 from heliomesh.pages.page import report
-from heliomesh.pages.pareto import pareto_svg
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.studies.compare import Comparison, Row, compare
 from heliomesh.studies.gap_ledger import GapLedger
-from heliomesh.studies.scores import finals, scores
+from heliomesh.studies.results import finals, scores
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,8 @@ def compare_command(
             planned = [f"{row.planner} {row.plan.seconds:.2f}" for row in result.rows if row.plan is not None]
             tell(f"Seconds of planning: {', '.join(planned)}.")
         if asked.svg is not None:
+            from heliomesh.pages.pareto import pareto_svg  # matplotlib is slow to import
+
             write_text(asked.svg, pareto_svg(result, f"{scenario}: cost against computation and messages"))
         if asked.runs is not None:
             result.save_runs(asked.runs)
@@ -123,7 +124,7 @@ def _parts(
     if trained:
         yield _accuracy_table(trained, problem)
     if trained and target is not None:
-        yield _target_table(trained, target)
+        yield _paired_table(trained, target)
     if ledgers:
         yield gap_table(ledgers)
     yield from (f"Note: {remark}" for remark in remarks(problem))
@@ -159,19 +160,32 @@ def _accuracy_table(trained: Mapping[str, Sequence[Run]], problem: Problem) -> T
     return table(rows, title)
 
 
-def _target_table(trained: Mapping[str, Sequence[Run]], target: float) -> Table:
-    """Slots and joules to the target, and joules at the end, with differences from the first scheme by seed."""
+# what schemes are compared by: the score, its name, how it is written, and by which factor
+_PAIRED = (
+    ("accuracy", "accuracy %", ".2f", 100),
+    ("worst_device", "worst device %", ".2f", 100),
+    ("spent_joule", "joule", ".0f", 1),
+    ("slots_to_target", "slots to the target", ".0f", 1),
+    ("joule_to_target", "joule to the target", ".0f", 1),
+)
+
+
+def _paired_table(trained: Mapping[str, Sequence[Run]], target: float) -> Table:
+    """Scores at the end and until the target, and differences from the first scheme over seeds that both reach."""
     found = {planner: scores(runs, target) for planner, runs in trained.items()}
     first = next(iter(found))
     rows = []
     for planner, own in found.items():
-        reached = np.isfinite(own["slots_to_target"])
-        cells: dict[str, Any] = {"planner": planner, "reached by": f"{reached.sum()} of {len(reached)}"}
-        for name in ("slots_to_target", "joule_to_target", "spent_joule"):
-            title = name.replace("_", " ")
-            cells |= {title: own[name], f"{title}, against {first}": own[name] - found[first][name]}
-        rows.append(cells)
-    return table(rows, f"until the mean device reaches {target:.0%}")
+        for name, words, form, factor in _PAIRED:
+            reached = np.isfinite(own[name])
+            both = reached & np.isfinite(found[first][name])
+            pair = ((own[name][reached], form), ((own[name] - found[first][name])[both], f"+{form}"))
+            value, difference = (seeds_text(one, how, factor) if len(one) else "" for one, how in pair)
+            seeds = f"{reached.sum()} of {len(reached)}"
+            rows.append(
+                {"scheme": planner, "score": words, "mean": value, f"against {first}": difference, "seeds": seeds}
+            )
+    return table(rows, f"at the end and until the mean device reaches {target:.0%}, paired by seed")
 
 
 def _row_facts(row: Row, ledger: GapLedger | None, target: float | None) -> dict[str, Any]:
@@ -182,10 +196,8 @@ def _row_facts(row: Row, ledger: GapLedger | None, target: float | None) -> dict
     if row.gap is not None:
         facts |= row.gap.facts("gap")
     if row.runs:
-        facts["accuracy"] = [run.final["accuracy_mean"] for run in row.runs]
         facts["accuracy of the average model"] = [run.final["average_accuracy"] for run in row.runs]
-        if target is not None:
-            facts |= {name.replace("_", " "): own.tolist() for name, own in scores(row.runs, target).items()}
+        facts |= {name.replace("_", " "): own.tolist() for name, own in scores(row.runs, target).items()}
     if ledger is not None:
         facts["ledger"] = ledger.facts()
     return facts

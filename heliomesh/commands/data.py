@@ -1,6 +1,7 @@
-"""`heliomesh data`: list, get and verify datasets, and show how a scenario deals them out."""
+"""List, get and verify datasets; show how they are split."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +16,12 @@ from heliomesh.common import catalog
 from heliomesh.common.durable import write_text
 from heliomesh.common.memory_limit import readable
 from heliomesh.common.streams import stream
-from heliomesh.pages.label_mix import label_mix_svg
 from heliomesh.tasks.dataset import DATASET_CATALOG, DatasetError, load_dataset
 from heliomesh.tasks.partition import split
 from heliomesh.tasks.retrieval.search import Found, cache_folder, is_cached, is_started, origin, retrieve, verify
 from heliomesh.tasks.retrieval.source import Source
 
-app = typer.Typer(no_args_is_help=True, help="List, get and verify datasets; show how they are split.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 
 
 @app.command("list")
@@ -56,9 +56,10 @@ def _say_each(names: Iterable[str], get: Callable[[Source], Found], as_json: boo
     """A sentence for every dataset as soon as it is dealt with, or all facts as JSON."""
     facts = []
     for name in names:
-        facts.append(_facts(name, get))
+        found, sentence = _dealt_with(name, get)
+        facts.append(found)
         if not as_json:
-            say(_sentence(facts[-1]))
+            say(f"{name}: {sentence}")
     show(as_json, facts)
 
 
@@ -81,16 +82,15 @@ def split_command(
     counts = partition.label_counts(dataset.train_labels, dataset.num_classes)
     title = f"{dataset.name}, {loaded.learning.partition}, {devices} devices, seed {seed}"
     if out is not None:
+        from heliomesh.pages.label_mix import label_mix_svg  # matplotlib is slow to import
+
         write_text(out, label_mix_svg(counts, title=title))
     rows = [
         {"device": str(device), "samples": row.sum()} | {str(label): count for label, count in enumerate(row)}
         for device, row in enumerate(counts)
     ]
-    show(as_json, {"dataset": dataset.name, "samples": counts.tolist()}, table(rows, title))
-    if not as_json:
-        say(partition.summary())
-    if out is not None and not as_json:
-        say(f"{out}: open it in a browser")
+    facts, drawn = {"dataset": dataset.name, "samples": counts.tolist()}, f"{out}: open it in a browser"
+    show(as_json, facts, table(rows, title), partition.summary(), drawn if out else None)
 
 
 @app.command("verify")
@@ -127,25 +127,14 @@ def _row(name: str) -> dict[str, Any]:
     }
 
 
-def _facts(name: str, get: Callable[[Source], Found]) -> dict[str, Any]:
+def _dealt_with(name: str, get: Callable[[Source], Found]) -> tuple[dict[str, Any], str]:
+    """Facts and a sentence on a dataset that is got or verified."""
     source, origin_text = _found(name)
     if source is None:
-        return {"name": name, "origin": origin_text}  # nothing to fetch
+        return {"name": name, "origin": origin_text}, f"nothing to fetch or verify, {origin_text}"
     found = get(source)
-    return {
-        "name": name,
-        "way": found.way,
-        "fetched": found.fetched,
-        "replaced": found.replaced,
-        "folder": str(found.folder),
-        "bytes": source.num_bytes,
-        "sha256": {file.name: file.sha256 for file in source.files},
-    }
-
-
-def _sentence(fact: dict[str, Any]) -> str:
-    if "origin" in fact:
-        return f"{fact['name']}: nothing to fetch or verify, {fact['origin']}"
-    how = f"got by way {fact['way']!r}" if fact["fetched"] else f"in the cache (by way {fact['way']!r})"
-    why = f"; replaced what was wrong: {fact['replaced']}" if fact["replaced"] else ""
-    return f"{fact['name']}: {how}, sha256 right, {readable(fact['bytes'])} in {fact['folder']}{why}"
+    facts = {"name": name, **asdict(found), "folder": str(found.folder), "bytes": source.num_bytes}
+    how = f"got by way {found.way!r}" if found.fetched else f"in the cache (by way {found.way!r})"
+    why = f"; replaced what was wrong: {found.replaced}" if found.replaced else ""
+    sentence = f"{how}, sha256 right, {readable(source.num_bytes)} in {found.folder}{why}"
+    return facts | {"sha256": {file.name: file.sha256 for file in source.files}}, sentence

@@ -1,4 +1,4 @@
-"""`heliomesh device`: a network of real devices, from their folders to a page that shows them."""
+"""Deploy, run and watch real devices; rehearse them as Ray actors."""
 
 import typer
 
@@ -6,7 +6,7 @@ from heliomesh.commands.agent import agent_command, deploy_command, watch_comman
 from heliomesh.commands.fleet import fleet_command
 from heliomesh.commands.members import app as members
 
-app = typer.Typer(no_args_is_help=True, help="Deploy, run and watch real devices; rehearse them as Ray actors.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 app.command("deploy")(deploy_command)
 app.command("run")(agent_command)
 app.command("watch")(watch_command)

@@ -3,20 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import flattened, option
+from heliomesh.interop.c_bids import BidHeader, write_bid_headers
 from heliomesh.interop.c_header import Header, write_headers
 from heliomesh.interop.c_kit import beyond, flash_bytes
-from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
 from heliomesh.interop.export_tables import PlanTables, tabulate, write_tables
-from heliomesh.interop.rounded import ValueWidth
 from heliomesh.model.endless import one_cycle
 from heliomesh.model.problem import Problem
-from heliomesh.planners.prices import Coordinated
-from heliomesh.planners.receiver import ReceiverTables
+from heliomesh.planners.bids import Bidders
 from heliomesh.planning import find_planner, make_plan
 
 _MOST_LISTED = 10  # files by name; of more the table shows the number
@@ -27,9 +25,6 @@ class FormOptions(shared.OutputOptions, shared.PlannerSettings):
     """What is written, and what is printed of it."""
 
     kind: Annotated[Literal["json", "c"], option("json: tables; c: a firmware kit in C99.", "--format")] = "json"
-    table_bits: Annotated[
-        Literal["8", "16", "32"], option("c, receiver: bits of an entry of the tables of values.")
-    ] = "16"
     finite: shared.FiniteOption = False
 
 
@@ -48,9 +43,9 @@ def export_command(
     options = shared.without_end(planner, whole | form.of_planner, form.finite)
     made = make_plan(problem, planner, options, bound=False, track=form.track)
     policy = one_cycle(made.policy)
-    if form.kind == "c" and isinstance(policy, Coordinated | ReceiverTables):
-        kit = write_round_headers(policy.problem, policy, made.planner, out, cast(ValueWidth, int(form.table_bits)))
-        facts = {"after the last slot": beyond(policy.problem.slots, policy.problem.cycle_slots)} | _kit_facts(*kit)
+    if form.kind == "c" and isinstance(policy, Bidders):
+        kit = write_bid_headers(policy, out)
+        facts = {"after the last slot": beyond(policy.problem.slots, policy.period)} | _kit_facts(*kit)
     else:
         own = getattr(policy, "problem", problem)  # that of a whole cycle, where the plan has no end
         facts = _tables(tabulate(made, track=form.track), own, out, form.kind)
@@ -72,7 +67,7 @@ def _tables(plan: PlanTables, problem: Problem, out: Path, kind: str) -> dict[st
     return facts | {"file bytes": files[0].stat().st_size, "files": [str(file) for file in files]}
 
 
-def _kit_facts(headers: Sequence[Header | RoundHeader], files: Sequence[Path]) -> dict[str, Any]:
+def _kit_facts(headers: Sequence[Header | BidHeader], files: Sequence[Path]) -> dict[str, Any]:
     flash = [flash_bytes(header) for header in headers]
     return {
         "flash bytes of tables, largest device": max(flash),

@@ -4,18 +4,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from heliomesh.commands.terminal import console, note, say
 from heliomesh.common.durable import without_nan
-from heliomesh.common.memory_limit import readable
 from heliomesh.model.doubts import doubts
 from heliomesh.model.problem import Problem, build
-from heliomesh.pages.intervals import interval_text, seeds_text
+from heliomesh.pages.intervals import cell, seeds_title
 from heliomesh.scenario.scenario import Scenario
-from heliomesh.simulation.diagnostics import Interval
 
 if TYPE_CHECKING:
     from heliomesh.studies.gap_ledger import GapLedger
@@ -23,35 +20,43 @@ if TYPE_CHECKING:
 # How numbers are written, by how their column's title begins: bytes by B, shares that are shown in percent by %.
 _TITLES = {
     "B": ("offline", "online/slot", "size"),
-    ".0f": ("joule",),
+    ".0f": ("joule", "slots"),
     ".1%": ("arrived %", "trains %"),
     ".2f": ("accuracy %", "at the end", "over the run %", "since the change"),
     ".2%": ("average model %", "least device %", "mean device %"),
     ".3f": ("cost",),
     ".4f": ("cost per slot", "against the stale plan"),
     ".4%": ("% per joule",),
+    "+.0f": ("more ",),
     "+.2f": ("disagreement", "gap to", "learning gains", "optimiser", "over ", "steps not trained"),
     "+.2%": ("against ", "gap %"),
 }
 _FORMS = {title: form for form, titles in _TITLES.items() for title in titles}
 
 
-def show(as_json: bool, facts: object, *parts: Table | str, width: int = 0) -> None:
-    """Print the facts as JSON; or tables and sentences, in so many columns at least."""
+def show(as_json: bool, facts: object, *parts: Table | str | None, width: int = 0) -> None:
+    """Print the facts as JSON; or tables, in so many columns at least, and sentences."""
     if as_json:
         say(json.dumps(without_nan(facts), indent=2), lines=True)
         return
-    screen = console(width=max(width, console().width))
     for part in parts:
-        screen.print(part)
+        if isinstance(part, Table):
+            console(width=max(width, console().width)).print(part)
+        elif part is not None:
+            say(part, lines=True)
 
 
 def print_facts(facts: Mapping[str, Any], as_json: bool) -> None:
     """Print facts in two columns, or as JSON."""
+    show(as_json, facts, facts_table(facts))
+
+
+def facts_table(facts: Mapping[str, Any]) -> Table:
+    """Two columns: names and values."""
     listed = Table(show_header=False, box=None)
     for name, value in facts.items():
         listed.add_row(name, text_of(value))
-    show(as_json, facts, listed)
+    return listed
 
 
 def table(
@@ -73,18 +78,9 @@ def table(
 
 def _cell(value: Any, title: str) -> str:
     form = _FORMS.get(max((start for start in _FORMS if title.startswith(start)), key=len, default=""), "")
-    if value is None:
-        return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if not form or isinstance(value, str):
-        return text_of(value)
-    if form == "B":
-        return readable(value)
-    factor, form = (100.0, f"{form[:-1]}f") if form.endswith("%") else (1.0, form)
-    if isinstance(value, np.ndarray):
-        return seeds_text(value, form, factor)
-    return interval_text(value, form, factor) if isinstance(value, Interval) else f"{factor * value:{form}}"
+    return cell(value, form) if form or value is None else text_of(value)
 
 
 def text_of(value: object) -> str:
@@ -100,14 +96,9 @@ def text_of(value: object) -> str:
 
 def gap_table(ledgers: Mapping[str, "GapLedger"]) -> Table:
     """A line per planner: the gap and its parts in percentage points."""
-    several = len(next(iter(ledgers.values())).gap) > 1
-    title = f"accuracy lost against the lossless ideal, percentage points{', 95 % intervals' * several}"
-    found = {planner: ledger.intervals() for planner, ledger in ledgers.items()}
-    rows = [
-        {"planner": planner} | {name: part if several else part.mean for name, part in parts.items()}
-        for planner, parts in found.items()
-    ]
-    return table(rows, title)
+    seeds = len(next(iter(ledgers.values())).gap)
+    title = seeds_title("accuracy lost against the lossless ideal, percentage points", seeds)
+    return table([{"planner": planner, **ledger.points()} for planner, ledger in ledgers.items()], title)
 
 
 def build_noted(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:

@@ -171,17 +171,16 @@ class EngineOptions(SpreadOptions):
 
 def flattened(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the fields of its option groups as parameters of their own, as typer wants them."""
-    own = inspect.signature(command).parameters
-    groups: dict[str, Any] = {name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)}
-    keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+    groups: dict[str, Any] = {}
     spread: list[inspect.Parameter] = []
-    for name, one in own.items():
-        if name not in groups:
-            spread.append(keyword(name, default=one.default, annotation=one.annotation))
-            continue
-        usual = groups[name]()
-        for part in fields(usual):
-            spread.append(keyword(part.name, default=getattr(usual, part.name), annotation=part.type))
+    for name, one in inspect.signature(command).parameters.items():
+        parts = [one]
+        if is_dataclass(one.annotation):
+            groups[name] = one.annotation
+            usual = groups[name]()
+            own = {part.name: (getattr(usual, part.name), part.type) for part in fields(usual)}
+            parts = [one.replace(name=part, default=value, annotation=kind) for part, (value, kind) in own.items()]
+        spread += [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in parts]
 
     @wraps(command)
     def call(**given: Any) -> None:

@@ -23,16 +23,14 @@ class PlanningOptions(shared.OutputOptions, shared.SpreadOptions, shared.Planner
 
     device: shared.DeviceOption = "cpu"
     dtype: shared.TypeOption = "float64"
-    endless: Annotated[bool, option("Plan for ever: the same as --option endless=true.", "--endless")] = False
 
     def made(self, scenario: str, planner: str, out: Path | None) -> tuple[Problem, Plan, dict[str, Any]]:
         """The problem, its plan, and what is known about both."""
         shared.check_target(out)
         problem = build_noted(self.scenario(scenario), self.device, self.dtype)
         spread = self.maps().get("parallel_map", map)
-        options = self.of_planner | ({"endless": True} if self.endless else {})
         bound = is_quick(problem)
-        plan = make_plan(problem, planner, options, bound=bound, parallel_map=spread, track=self.track)
+        plan = make_plan(problem, planner, self.of_planner, bound=bound, parallel_map=spread, track=self.track)
         return problem, plan, network_facts(problem) | plan_facts(plan)
 
 

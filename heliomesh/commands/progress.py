@@ -71,11 +71,11 @@ def downloads(hidden: bool) -> Iterator[Callable[[str, int, int | None], None]]:
 class TrainingProgress:
     """One line of a training that moves on a terminal, a plain line per evaluation elsewhere."""
 
-    def __init__(self, trace: Trace, episode: int, quiet: bool) -> None:
-        sent = (trace.power_watt[episode] > 0)[:, trace.edge_sender].sum(1).cumsum()
-        arrived = trace.delivered[episode].sum(1).cumsum()
+    def __init__(self, trace: Trace, quiet: bool) -> None:
+        sent = (trace.power_watt[0] > 0)[:, trace.edge_sender].sum(1).cumsum()
+        arrived = trace.delivered[0].sum(1).cumsum()
         self._lost = 1 - arrived / np.maximum(sent, 1)  # (slot,) share of packets so far
-        self._battery_joule = trace.battery_joule[episode].mean(1)  # (slot + 1,)
+        self._battery_joule = trace.battery_joule[0].mean(1)  # (slot + 1,)
         self._quiet, self._console, self._accuracy = quiet, console(stderr=True), "–"
 
     def work(self, watchers: Sequence[Observer], make_stack: MakeStack) -> Execution:

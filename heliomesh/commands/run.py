@@ -7,20 +7,20 @@ from typing import Annotated, Any
 import typer
 
 from heliomesh.commands import options as shared
-from heliomesh.commands.facts import build_noted, gap_table, print_facts, show
+from heliomesh.commands.facts import build_noted, facts_table, gap_table, show
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.progress import TrainingProgress
-from heliomesh.commands.terminal import note, tell
+from heliomesh.commands.terminal import note
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
-from heliomesh.jobs.training import given_job, run_in, train_in
+from heliomesh.jobs.training import given_job, run_in
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.run import MANIFEST, Run, TrainingError
 from heliomesh.learning.settings import TrainJob
 from heliomesh.learning.theorem1 import diagnose
 from heliomesh.learning.tracking import Observer, mlflow, tensorboard
-from heliomesh.learning.trainer import Execution, TrainingInterrupted
+from heliomesh.learning.trainer import Execution
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import Trace
@@ -32,23 +32,22 @@ class RunOptions(shared.OutputOptions, shared.EngineOptions, shared.TrainingOpti
     """Which run, who does it, and what is printed of it."""
 
     trace: Annotated[Path | None, option("Train under this trace of `heliomesh simulate --out`.")] = None
-    resume: Annotated[bool, option("With --trace: go on with the run in the folder.", "--resume")] = False
     episode: shared.EpisodeOption = 0
     seed: shared.RunSeedOption = None
     with_diagnosis: Annotated[bool, option("Estimate Theorem 1's constants and terms.", "--diagnose")] = False
     ledger: shared.LedgerOption = False
 
-    def check(self, planner: str | None) -> None:
-        """Refuse a run of both or of neither, and what a trace does not take."""
+    def job(self, scenario: str, planner: str | None) -> Job:
+        """What is to be run: planned and simulated first, or trained under the trace alone."""
         if (planner is None) == (self.trace is None):
             found = "neither" if planner is None else f"{planner!r} and --trace {self.trace}"
             raise ScenarioError("planner", "a planner's name or --trace with a file", f": {found}")
         for flag, value in (("--option", self.options), ("--ledger", self.ledger)):
             refuse(self.trace is not None and value, flag, "a planner with it", f": --trace {self.trace}")
-
-    def job(self, scenario: str, planner: str) -> Job:
-        """What is to be run."""
         loaded = self.scenario(scenario)
+        if planner is None:
+            trace = Trace.load(str(self.trace), memory_gib=max(self.memory_gib or 0.0, DEFAULT_LIMIT_GIB))
+            return given_job(TrainJob(loaded, trace, self.episode, self.seed), self.settings)
         seed = loaded.seed if self.seed is None else self.seed
         own = {"seed": seed, "episode": self.episode, "training_seed": seed, "plan_device": self.device}
         return Job(loaded, planner, self.of_planner, training=self.settings, **own)  # type: ignore[arg-type]
@@ -63,55 +62,34 @@ def run_command(
     asked: RunOptions,
 ) -> None:
     """Plan, simulate an episode, train under it and save everything; the same command again resumes."""
-    asked.check(planner)
-    if planner is None:
-        _replay(scenario, out, asked)
-    else:
-        _run(asked.job(scenario, planner), out, asked)
-
-
-def _replay(scenario: str, out: Path, asked: RunOptions) -> None:
-    """Train the scenario's model under one episode of a trace."""
-    loaded = asked.scenario(scenario)
-    trace = Trace.load(str(asked.trace), memory_gib=max(asked.memory_gib or 0.0, DEFAULT_LIMIT_GIB))
-    job = given_job(TrainJob(loaded, trace, asked.episode, asked.seed), asked.settings)
-    shown = TrainingProgress(trace, asked.episode, asked.silent)
-    work = shown.work(_watchers(job, trace, asked), asked.make_stack())
-    try:
-        run = train_in(Store(out, single=True), job, work, asked.resume)
-    except TrainingInterrupted as stop:
-        tell(f"{stop}; the same command with --resume goes on")
-        raise typer.Exit(128 + stop.signal_number) from None
-    diagnosed = diagnose(loaded, trace, run, asked.episode).facts() if asked.with_diagnosis else {}
-    print_facts(_run_facts(run, out) | diagnosed, asked.as_json)
-
-
-def _run(job: Job, out: Path, asked: RunOptions) -> None:
-    """Plan, simulate and train as far as the folder does not hold it."""
+    job, store = asked.job(scenario, planner), Store(out, single=True)
     build_noted(job.scenario, asked.device)
-    store = Store(out, single=True)
     was_finished = store.has(job) and (not asked.ledger or (out / LEDGER).exists())
     if asked.engine == "ray" and not was_finished:
         check_trainable(job.scenario, job.training, job.training_seed, here=False)  # before Ray is started
     make_stack = asked.make_stack()
 
     def watch(trace: Trace) -> Execution:
-        return TrainingProgress(trace, 0, asked.silent).work(_watchers(job, trace, asked), make_stack)
+        shown = TrainingProgress(_own(job, trace), asked.silent)
+        return shown.work(_watchers(job, trace, asked), make_stack)
 
-    shown: dict[str, Any] = {"track": asked.track, "notify": note, "make_stack": make_stack}
-    run = run_in(store, job, Execution(**shown), watch)
-    ledger = gap_ledger(job, store, **shown) if asked.ledger else None
+    work: dict[str, Any] = {"track": asked.track, "notify": note, "make_stack": make_stack}
+    run = run_in(store, job, Execution(**work), watch)
+    ledger = gap_ledger(job, store, **work) if asked.ledger else None
     if was_finished:
         note(f"{out}: this run was finished before; nothing was trained")
-    trace = store.trace(job)
+    trace = _own(job, store.trace(job))
     facts = _run_facts(run, out) | summarise(trace).facts()
     if asked.with_diagnosis:
         facts |= diagnose(job.scenario, trace, run, 0).facts()
-    if ledger is not None and asked.as_json:
-        facts["ledger"] = ledger.facts()
-    print_facts(facts, asked.as_json)
-    if ledger is not None and not asked.as_json:
-        show(False, None, gap_table({trace.planner: ledger}))
+    lost = {} if ledger is None else {"ledger": ledger.facts()}
+    losses = None if ledger is None else gap_table({trace.planner: ledger})
+    show(asked.as_json, facts | lost, facts_table(facts), losses)
+
+
+def _own(job: Job, trace: Trace) -> Trace:
+    """The job's episode of a trace, of which files of users may have several."""
+    return trace if job.trace is None else trace.episode(job.episode)
 
 
 def _watchers(job: Job, trace: Trace, training: shared.TrainingOptions) -> list[Observer]:

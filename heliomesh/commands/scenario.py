@@ -1,4 +1,4 @@
-"""`heliomesh scenario`: list, show and check scenarios."""
+"""List, show and check scenarios."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from heliomesh.scenario.files import shipped
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.tasks.dataset import find_dataset
 
-app = typer.Typer(no_args_is_help=True, help="List, show and check scenarios.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 
 
 @app.command("list")
@@ -39,9 +39,8 @@ def list_command(as_json: JsonOption = False) -> None:
 def show_command(scenario: ScenarioArgument, *, changes: Changes, as_json: JsonOption = False) -> None:
     """Print a scenario in full, defaults included."""
     loaded = changes.scenario(scenario)
-    show(as_json, loaded.as_dict() | {"hash": loaded.content_hash})
-    if not as_json:
-        say(f"# sha256 {loaded.content_hash}\n{loaded.to_toml().rstrip()}", lines=True)
+    text = f"# sha256 {loaded.content_hash}\n{loaded.to_toml().rstrip()}"
+    show(as_json, loaded.as_dict() | {"hash": loaded.content_hash}, text)
 
 
 @app.command("validate")
@@ -51,11 +50,9 @@ def validate_command(scenario: ScenarioArgument, *, changes: Changes) -> None:
     loaded = changes.scenario(scenario)
     find_dataset(loaded.learning)
     problem = build(loaded)
-    scarcity = problem.scarcity()
-    say(
-        f"{scenario}: valid; {problem.num_devices} devices, diameter {problem.topology.diameter}, "
-        f"scarcity ratio {float(scarcity.min()):.2f} to {float(scarcity.max()):.2f}"
-    )
+    least, most = problem.scarcity().min(), problem.scarcity().max()
+    size = f"{problem.num_devices} devices, diameter {problem.topology.diameter}"
+    say(f"{scenario}: valid; {size}, scarcity ratio {float(least):.2f} to {float(most):.2f}")
     for remark in remarks(problem):
         say(f"note: {remark}")
 

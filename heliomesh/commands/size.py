@@ -11,10 +11,9 @@ from rich.table import Table
 from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, show, table
 from heliomesh.commands.options import flattened, option
-from heliomesh.commands.terminal import note, say
+from heliomesh.commands.terminal import note
 from heliomesh.common.durable import write_text
-from heliomesh.pages.contour import border_notes, contour_svg, in_words
-from heliomesh.pages.sizing_page import sizing_page
+from heliomesh.pages.sizing_words import border_notes, in_words
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.studies.sizing import EPISODES, MOST_DARK, BatteryPanel, Prices, Sizing, size
@@ -22,7 +21,7 @@ from heliomesh.studies.sizing import EPISODES, MOST_DARK, BatteryPanel, Prices, 
 # options that the study takes as they are
 _SAME = (
     *("target_loss", "target_accuracy", "most_dark", "by_slot", "planner"),
-    *("episodes", "seed", "every_pair", "store", "device", "strategy"),
+    *("episodes", "seed", "store", "device", "strategy"),
 )
 
 
@@ -46,9 +45,6 @@ class SizeOptions(shared.OutputOptions, shared.PlannerSettings):
     price_panel: Annotated[float | None, option("Price per cm² of panel.")] = None
     episodes: Annotated[int | None, option("Episodes of a pair; default: 16, or 5 to train in.", min=2)] = None
     seed: shared.SeedOption = 0
-    every_pair: Annotated[bool, option("Train also where the outcome follows from other pairs.", "--every-pair")] = (
-        False
-    )
     store: shared.StoreOption = None
     device: shared.DeviceOption = "cpu"
     strategy: shared.StrategyOption = "auto"
@@ -82,12 +78,13 @@ def size_command(scenario: shared.ScenarioArgument, *, asked: SizeOptions) -> No
     sizing = size(base, **own, options=asked.of_planner, track=asked.track, notify=note)
     if out is not None:
         title = f"{base.name}: {sizing.target.measure} by battery and panel, planner {asked.planner}"
+        from heliomesh.pages.contour import contour_svg  # matplotlib is slow to import
+        from heliomesh.pages.sizing_page import sizing_page
+
         is_page = out.suffix == ".html"
         write_text(out, sizing_page(sizing, base, title, prices) if is_page else contour_svg(sizing, title, prices))
     _check_reached(sizing)
-    show(asked.as_json, _facts(sizing, base, asked), *_parts(sizing, base, asked))
-    if out is not None and not asked.as_json:
-        say(f"{out}: written")
+    show(asked.as_json, _facts(sizing, base, asked), *_parts(sizing, base, asked), f"{out}: written" if out else None)
 
 
 def _check_reached(sizing: Sizing) -> None:

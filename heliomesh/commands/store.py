@@ -1,4 +1,4 @@
-"""`heliomesh store`: what folders of runs and stores of results hold, whether it is whole, and what may go."""
+"""List, show, verify, clean and export folders of runs and results."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from heliomesh.learning.run import MANIFEST, Run
 from heliomesh.pages.inventory import COLUMNS, clean, lines, run_line, states, walk
 from heliomesh.pages.run_folder import is_run, read_run
 
-app = typer.Typer(no_args_is_help=True, help="List, show, verify, clean and export folders of runs and results.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 
 FoldersArgument = Annotated[list[Path], typer.Argument(help="Folders of runs or results, or folders that hold some.")]
 

@@ -1,4 +1,4 @@
-"""`heliomesh study`: what planning for learning gives, what a changing world costs, how heterogeneous data are."""
+"""Compare plans for learning, in a changing world, and pilot the data."""
 
 import math
 from collections.abc import Iterator
@@ -12,22 +12,20 @@ from rich.table import Table
 from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts, show, table
 from heliomesh.commands.options import flattened, option
-from heliomesh.commands.terminal import note, say
+from heliomesh.commands.terminal import note
 from heliomesh.field.living.detector import USUAL_FALSE_ALARM_PROB
 from heliomesh.jobs.steps import network_facts
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.pages.figures import draw_survivors
 from heliomesh.pages.intervals import interval_text, seeds_title
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
-from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.gain import gain
 from heliomesh.studies.live import UNCHANGED, Survivors, Trial, live
 from heliomesh.studies.pilot import pilot
 from heliomesh.studies.tuning import tune
 
-app = typer.Typer(no_args_is_help=True, help="Compare plans for learning, in a changing world, and pilot the data.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 
 CURVES = "curves.svg"
 
@@ -133,22 +131,23 @@ def change_command(
     result = live(problem, changes, planner, options=settings.of_planner, **own)
     title = f"{scenario}, {planner}: {', '.join(changes)}"
     if out is not None and result.models is not None:
+        from heliomesh.pages.figures import draw_survivors  # matplotlib is slow to import
+
         result.models.save(out)
         draw_survivors(result.models, title, out / CURVES)
     asked = {"planner": planner, "changes": list(changes), "episodes": sampling.episodes}
     facts = result.facts()
-    parts = [] if output.as_json else _trial_parts(result, facts, title, problem.scenario)
-    show(output.as_json, network_facts(problem) | asked | facts, *parts)
-    if out is not None and not output.as_json:
-        say(f"{out / CURVES}: accuracy over slots")
+    parts = _trial_parts(result, facts, title, problem.scenario)
+    drawn = f"{out / CURVES}: accuracy over slots" if out else None
+    show(output.as_json, network_facts(problem) | asked | facts, *parts, drawn)
 
 
 def _trial_parts(result: Trial, facts: dict[str, Any], title: str, scenario: Scenario) -> Iterator[Table | str]:
     rows = [
         {
             "plan": name,
-            "cost per slot after the change": interval(cost),
-            "against the stale plan": None if name == "stale" else interval(cost - result.stale),
+            "cost per slot after the change": cost,
+            "against the stale plan": None if name == "stale" else cost - result.stale,
         }
         for name, cost in result.costs.items()
     ]
@@ -175,11 +174,11 @@ def _model_table(models: Survivors, scenario: Scenario) -> Table:
     rows = [
         {
             "plan": plan,
-            "at the end": interval(models.final(plan)),
-            "over unchanged": None if plan == UNCHANGED else interval(models.final(plan) - unchanged),
-            "over stale": None if plan in (UNCHANGED, "stale") else interval(models.final(plan) - stale),
-            "since the change": interval(models.since_change(plan)),
+            "at the end": models.final(plan),
+            "over unchanged": None if plan == UNCHANGED else models.final(plan) - unchanged,
+            "over stale": None if plan in (UNCHANGED, "stale") else models.final(plan) - stale,
+            "since the change": models.since_change(plan),
         }
         for plan in models.runs
     ]
-    return table(rows, f"{title}, {len(unchanged)} seeds, 95 % intervals")
+    return table(rows, seeds_title(f"{title}, {len(unchanged)} seeds", len(unchanged)))

@@ -14,58 +14,35 @@ from dataclasses import dataclass
 from functools import reduce, wraps
 from numbers import Real
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, Unpack, cast, get_args, get_origin, is_typeddict
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from heliomesh.common.mistakes import ArgumentError
 
 
 @dataclass(frozen=True)
-class AtLeast:
+class Limit:
+    """What a value must be besides its kind, and how a sentence says so."""
+
+    holds: Callable[[Any], object]
+    words: str
+
+    def in_words(self, kind: str) -> str:
+        """The kind with this limit."""
+        head, comma, rest = kind.partition(",")
+        return f"{head} {self.words}{comma}{rest}"
+
+
+def at_least(least: float) -> Limit:
     """The least that a number may be."""
-
-    least: float
-
-    def __call__(self, value: Any) -> bool:
-        """Whether a number is not less."""
-        return bool(value >= self.least)
-
-    def in_words(self, kind: str) -> str:
-        """The kind with this limit."""
-        return f"{kind} of at least {self.least:g}"
+    return Limit(lambda value: value >= least, f"of at least {least:g}")
 
 
-@dataclass(frozen=True)
-class Between:
-    """The limits that a number may not reach."""
-
-    low: float
-    high: float
-
-    def __call__(self, value: Any) -> bool:
-        """Whether a number lies between them."""
-        return bool(self.low < value < self.high)
-
-    def in_words(self, kind: str) -> str:
-        """The kind with these limits."""
-        return f"{kind} between {self.low:g} and {self.high:g}"
-
-
-@dataclass(frozen=True)
-class NotEmpty:
-    """A list must have an entry."""
-
-    def __call__(self, value: Any) -> bool:
-        """Whether it has one."""
-        return len(value) > 0
-
-    def in_words(self, kind: str) -> str:
-        """The kind with this limit."""
-        return kind.replace("a list", "a list that is not empty", 1)
-
-
-Index = Annotated[int, AtLeast(0)]  # counts from 0: an episode, a seed
-Count = Annotated[int, AtLeast(1)]
-Probability = Annotated[float, Between(0, 1)]  # neither impossible nor certain
+NOT_EMPTY = Limit(len, "that is not empty")
+Index = Annotated[int, at_least(0)]  # counts from 0: an episode, a seed
+Count = Annotated[int, at_least(1)]
+Probability = Annotated[
+    float, Limit(lambda value: 0 < value < 1, "between 0 and 1")
+]  # neither impossible nor certain
 _Checked = TypeVar("_Checked", bound=Callable[..., Any])
 
 
@@ -81,7 +58,11 @@ def checked(function: _Checked) -> _Checked:
         bound = signature.bind(*given, **named)  # raises TypeError as Python does
         for name, value, expected in _arguments(bound):
             if not _fits(value, expected):
-                raise ArgumentError(name, _in_words(expected), _described(value))
+                says_itself = value is None or isinstance(
+                    value, bool | int | float | str | Path | list | tuple | dict
+                )
+                actual = f"value {value!r:.60}" if says_itself else f"value of type {type(value).__name__}"
+                raise ArgumentError(name, _in_words(expected), actual)
             if name in bound.arguments:
                 bound.arguments[name] = _plain(value, expected)
         return function(*bound.args, **bound.kwargs)
@@ -95,26 +76,21 @@ def _arguments(bound: inspect.BoundArguments) -> Iterator[tuple[str, object, obj
         parameter = bound.signature.parameters[name]
         if parameter.annotation is parameter.empty:  # such as self
             continue
-        if parameter.kind is not parameter.VAR_KEYWORD:
-            yield name, value, parameter.annotation
-            continue
-        (table,) = get_args(parameter.annotation) if get_origin(parameter.annotation) is Unpack else (None,)
-        known = table.__annotations__ if table is not None and is_typeddict(table) else {}
-        for key, one in value.items():
-            yield key, one, known.get(key, parameter.annotation if table is None else object)
+        keywords = value if parameter.kind is parameter.VAR_KEYWORD else {name: value}
+        yield from ((key, one, parameter.annotation) for key, one in keywords.items())
 
 
 def _fits(value: object, expected: object) -> bool:
     """Whether a value is of the kind that an annotation states; True where the annotation says nothing."""
     origin, parts = get_origin(expected), get_args(expected)
-    if expected is None or expected is types.NoneType:
+    if expected in (None, types.NoneType):
         return value is None
     if origin in (Union, types.UnionType):
         return any(_fits(value, part) for part in parts)
     if origin is Literal:
         return any(type(value) is type(part) and value == part for part in parts)
     if origin is Annotated:
-        return _fits(value, parts[0]) and all(limit(value) for limit in _limits(expected))
+        return _fits(value, parts[0]) and all(limit.holds(value) for limit in _limits(expected))
     kind = origin or expected
     if not isinstance(kind, type) or kind in (object, Any):
         return True
@@ -126,17 +102,20 @@ def _fits(value: object, expected: object) -> bool:
         key, entry = parts or (object, object)
         return isinstance(value, Mapping) and all(_fits(k, key) and _fits(v, entry) for k, v in value.items())
     if kind in _LISTS:  # several things that can be counted, but no text and no table of names
-        countable = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
-        return countable and _all_fit(cast(Collection[object], value), kind, parts)
+        if not isinstance(value, Collection) or isinstance(value, str | bytes | Mapping):
+            return False
+        if kind is tuple and parts and parts[-1] is not Ellipsis:  # one by one
+            return len(value) == len(parts) and all(map(_fits, value, parts))
+        return not parts or all(_fits(one, parts[0]) for one in value)
     if getattr(kind, "_is_protocol", False):
         members = (name for name in vars(kind) if not name.startswith("_") or name == "__call__")
         return all(hasattr(value, name) for name in members)
     return isinstance(value, kind)
 
 
-def _limits(annotated: object) -> list[AtLeast | Between | NotEmpty]:
+def _limits(annotated: object) -> list[Limit]:
     """What an annotation demands besides the kind; metadata of others are theirs to check."""
-    return [part for part in get_args(annotated)[1:] if isinstance(part, AtLeast | Between | NotEmpty)]
+    return [part for part in get_args(annotated)[1:] if isinstance(part, Limit)]
 
 
 _LISTS = (list, tuple, Sequence)
@@ -156,21 +135,11 @@ def _takes(expected: object, kind: type) -> bool:
     return expected is kind
 
 
-def _all_fit(values: Collection[object], kind: type, parts: tuple[object, ...]) -> bool:
-    """Whether all entries are of the kind of a list's entries, or of a tuple's one by one."""
-    if not parts:
-        return True
-    if kind is tuple and parts[-1] is not Ellipsis:
-        return len(values) == len(parts) and all(map(_fits, values, parts))
-    return all(_fits(one, parts[0]) for one in values)
-
-
 def _in_words(expected: object) -> str:
     """A kind as a sentence names it."""
     origin, parts = get_origin(expected), get_args(expected)
     if origin in (Union, types.UnionType):
-        words = dict.fromkeys(_in_words(part) for part in parts if part is not types.NoneType)
-        return " or ".join(words)
+        return " or ".join(dict.fromkeys(_in_words(part) for part in parts if part is not types.NoneType))
     if origin is Literal:
         return f"one of {', '.join(map(repr, parts))}"
     if origin is Annotated:
@@ -198,10 +167,3 @@ _WORDS: dict[type, str] = {
     types.SimpleNamespace: "a namespace",
     Callable: "a function",  # type: ignore[dict-item]
 }
-
-
-def _described(value: object) -> str:
-    """A value that says what it is, or its kind."""
-    if value is None or isinstance(value, bool | int | float | str | Path | list | tuple | dict):
-        return f"value {value!r:.60}"
-    return f"value of type {type(value).__name__}"

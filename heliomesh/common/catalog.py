@@ -136,14 +136,12 @@ def spelled(variant: object) -> str:
         if parent.partition(".")[0] == "heliomesh":  # a file of ours has a name in its catalog
             return own
         return f"{parent}:{own}" if parent else f"{own}:"
-    module, name = getattr(variant, "__module__", None), getattr(variant, "__qualname__", None)
-    text = f"{module}:{name}"
+    text = f"{getattr(variant, '__module__', None)}:{getattr(variant, '__qualname__', None)}"
     with suppress(UnknownVariantError):
-        if module is not None and name is not None and _imported(text) is variant:
+        if _imported(text) is variant:
             return text
-    raise UnknownVariantError(
-        f"expected a function, class or module that Python can import by its name, actual value {variant!r:.80}"
-    )
+    expected = "expected a function, class or module that Python can import by its name"
+    raise UnknownVariantError(f"{expected}, actual value {variant!r:.80}")
 
 
 def _imported(text: str) -> Any:
@@ -154,9 +152,8 @@ def _imported(text: str) -> Any:
         for name in filter(None, path.split(".")):
             found = getattr(found, name) if hasattr(found, name) else importlib.import_module(f"{module_name}.{name}")
     except Exception as error:
-        raise UnknownVariantError(
-            f"expected importable code as module:name, actual value {text!r}: {type(error).__name__}: {error}"
-        ) from error
+        actual = f"actual value {text!r}: {type(error).__name__}: {error}"
+        raise UnknownVariantError(f"expected importable code as module:name, {actual}") from error
     return found
 
 

@@ -54,20 +54,23 @@ def written_whole(target: Path) -> Iterator[Path]:
         try:
             temporary.touch(exist_ok=False)
             yield temporary
-            with open(temporary, "rb+", opener=unlinked) as file:
-                os.fsync(file.fileno())
+            _force(unlinked(str(temporary), os.O_RDWR))
             check_held()
             temporary.replace(target)
-            descriptor = os.open(target.parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)  # a rename is lost with the power otherwise
-            finally:
-                os.close(descriptor)
+            _force(os.open(target.parent, os.O_RDONLY))  # a rename is lost with the power otherwise
         except OSError as error:
             error.filename = error.filename or str(target)  # a write that fails does not say where
             raise
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _force(descriptor: int) -> None:
+    """Force an open file or folder to the disk, and close it."""
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def unlinked(path: str, flags: int) -> int:
@@ -82,25 +85,15 @@ def alone_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
     The lock is the operating system's and ends with the process, however that ends. Windows has none here. A block
     that ends by an error before anything was written leaves no folder that was not there.
     """
-    with no_empty_folder(folder), ExitStack() as stack:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            descriptor = stack.enter_context(_locked(folder / ".lock", wait))
-        except BlockingIOError:
-            raise BusyFolderError(f"{folder}: another process is using this folder.") from None
-        _held[descriptor] = folder / ".lock"
-        try:
-            yield
-        finally:
-            del _held[descriptor]
-
-
-@contextmanager
-def no_empty_folder(folder: Path) -> Iterator[None]:
-    """Where the block ends by an error, remove a folder that it made and that is empty."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
-        yield
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder / ".lock", wait) as descriptor:
+            _held[descriptor] = folder / ".lock"
+            try:
+                yield
+            finally:
+                del _held[descriptor]
     except BaseException:
         with suppress(OSError):  # what is not empty stays
             for path in made:
@@ -138,7 +131,10 @@ def _locked(place: Path, wait: bool) -> Iterator[int]:
         while True:
             lock = stack.enter_context(open(place, "ab", opener=unlinked))
             if sys.platform != "win32":
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                except BlockingIOError:
+                    raise BusyFolderError(f"{place.parent}: another process is using this folder.") from None
             if _is_open_file(place, lock.fileno()):
                 break
             lock.close()  # of a holder that removed it while we waited: a third one may hold its successor
@@ -217,7 +213,8 @@ class Sealed:
         except OSError as problem:
             raise error(f"{source}: expected {self.kind}, actual: {problem.strerror}") from None
         except _NOT_SEALED as problem:
-            raise error(f"{source}: expected {self.kind}, actual: {_in_words(problem)}") from None
+            said = f"it has no {problem}" if isinstance(problem, KeyError) else problem
+            raise error(f"{source}: expected {self.kind}, actual: {said}") from None
         if kind != self.kind:
             raise error(f"{source}: expected {self.kind}, actual: {kind}")
         if number != self.format:
@@ -232,10 +229,6 @@ class Sealed:
 
 
 _NOT_SEALED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what a foreign JSON file may raise
-
-
-def _in_words(problem: Exception) -> str:
-    return f"it has no {problem}" if isinstance(problem, KeyError) else str(problem)
 
 
 def write_tensors(target: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str] | None = None) -> None:

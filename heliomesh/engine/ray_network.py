@@ -27,7 +27,6 @@ from heliomesh.learning.run import TrainingError
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.shard import Border, Indices, Rows, Shard
 from heliomesh.learning.stacked import Scores, joined, layout_of
-from heliomesh.learning.strategy import StrategyReport
 from heliomesh.learning.trainer import MakeStack
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.tasks.dataset import Dataset
@@ -87,7 +86,7 @@ class ActorNetwork:
         self._gathered = self._done = 0  # slots done then, and now
         self.sent_bytes: list[int] = []  # by trained slot, from actor to actor
         self.gathered_bytes = 0
-        self.report: StrategyReport  # of the first actor, like all others
+        self.setting: str  # the strategy of the first actor, like all others
         self._insist(lambda: None)
 
     @property
@@ -184,7 +183,7 @@ class ActorNetwork:
         actor = ray.remote(_Actor).options(scheduling_strategy="SPREAD", **options)
         self._actors = [actor.remote() for _ in self._own]
         ready = [one.prepare.remote(threads, self._shared, number) for number, one in enumerate(self._actors)]
-        self.report = ray.get(ready, timeout=_START_SECOND)[0]
+        self.setting = ray.get(ready, timeout=_START_SECOND)[0]
         self._hand_out()
         for slot in range(self._gathered, self._done):
             self._step(slot)
@@ -201,14 +200,12 @@ class _Actor:
 
     _shard: Shard
 
-    def prepare(
-        self, threads: int, shared: tuple[TrainJob, Dataset, TrainSettings, Indices], number: int
-    ) -> StrategyReport:
+    def prepare(self, threads: int, shared: tuple[TrainJob, Dataset, TrainSettings, Indices], number: int) -> str:
         """Make the shard; no constructor, since Ray tells of its errors in words only."""
         torch.set_num_threads(threads)  # sums depend on it in the last bit
         job, dataset, settings, part = shared
         self._shard = Shard(job, dataset, settings, part, number)
-        return self._shard.report
+        return self._shard.setting
 
     def train(self, slot: int) -> Any:
         """(losses, bytes sent), and one array of rows for every part that has a link to this one."""

@@ -1,4 +1,4 @@
-"""Expectation over the next state, axis by axis, and shifts by what an action spends.
+"""Expectation over the next state, axis by axis.
 
 With independent transitions the joint kernel is a Kronecker product, so E[V(s') | s] is one small matrix product per
 axis; the joint kernel is never built. Tables over the state *after spending* (post-decision tables) need no action
@@ -25,12 +25,3 @@ def expectation(table: Tensor, kernels: Sequence[Tensor]) -> Tensor:
     for axis, kernel in enumerate(kernels):
         table = contract_axis(table, axis, kernel)
     return table
-
-
-def spread_action(table: Tensor, axis: int, left: Tensor) -> Tensor:
-    """Append an action axis: result[..., e, ..., a] = table[..., left[e, a], ...].
-
-    ``left`` (energy, action) is the energy state left after spending, see `Problem.energy_left`.
-    """
-    moved = table.movedim(axis, -1)[..., left]  # (..., energy, action)
-    return moved.movedim(-2, axis)

@@ -83,7 +83,7 @@ def _separable_parts(problem: Problem, policy: ActionPolicy) -> tuple[Part, ...]
     for part in problem.parts:
         for device in part.devices:
             seen = policy.visible(device)
-            if seen is None or not seen <= set(part.states):
+            if seen is None or not set(seen) <= set(part.states):
                 return (_whole(problem),)
     return problem.parts
 

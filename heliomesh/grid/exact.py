@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.common.memory_limit import TooLargeError, entries
+from heliomesh.grid.after_spending import narrowed
 from heliomesh.grid.cycle_fixed_point import VALUE_TOLERANCE
 from heliomesh.grid.shared_sky import expected_next, shared_first
 from heliomesh.model.cost import part_factors
@@ -268,7 +269,8 @@ def minimise(
                 continue
             first, length = needed - stage.steps_up[choice], levels - needed
             future_of = _aligned(value, frontier, stage, choice)
-            candidate = _left(future_of, battery, first, length, stage.overshoot[choice]) + cost.select(own, choice)
+            reached = narrowed(future_of, battery, first, length, stage.overshoot[choice])
+            candidate = reached + cost.select(own, choice)
             known = best.narrow(battery, needed, length)
             if code is not None and best_code is not None and equal is not None:
                 inherited = _aligned(code, frontier, stage, choice)
@@ -281,12 +283,6 @@ def minimise(
             torch.minimum(candidate, known if choice else candidate, out=known)
         value, code, frontier = best, best_code, stage.frontier
     return value.reshape(len(value), -1), None if code is None else code.reshape(len(value), -1)
-
-
-def _left(table: Tensor, axis: int, first: int, length: int, overshoot: float) -> Tensor:
-    """The table at so many levels left, from the first on, interpolated between two levels where overshoot is."""
-    low = table.narrow(axis, first, length)
-    return torch.lerp(low, table.narrow(axis, first + 1, length), overshoot) if overshoot else low
 
 
 def _keep_better(code: Tensor, known_code: Tensor, cost: Tensor, known: Tensor | None) -> None:

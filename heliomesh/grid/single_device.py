@@ -9,8 +9,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from heliomesh.grid.after_spending import Spending
 from heliomesh.grid.cycle_fixed_point import settle_laws, settle_values
-from heliomesh.grid.energy_after_action import next_up, values_left
 from heliomesh.model.problem import Problem
 from heliomesh.slot.ties import first_least
 
@@ -18,19 +18,6 @@ from heliomesh.slot.ties import first_least
 def future_values(problem: Problem, slot: int, value: Tensor) -> Tensor:
     """E[value next | state after spending]; (device, energy) → (device, energy)."""
     return (problem.energy_kernels(slot) @ value.unsqueeze(-1)).squeeze(-1)
-
-
-def reached_values(problem: Problem, devices: Tensor | slice, future: Tensor) -> Tensor:
-    """Values of what every action leaves, interpolated, +∞ where it may not be taken.
-
-    (device, row, energy) → (device, row, energy, action)
-    """
-    wide = future.unsqueeze(-1).expand(*future.shape, len(problem.actions))
-    left = problem.energy_left[devices].unsqueeze(1).expand(wide.shape)
-    overshoot = problem.actions.overshoot[devices]
-    share = overshoot[:, None, None].to(wide).expand(wide.shape) if bool(overshoot.any()) else None
-    found = values_left(wide, left, next_up(problem, left), share, axis=2)
-    return found.masked_fill(~problem.feasible[devices].unsqueeze(1), torch.inf)
 
 
 def opportunity_values(problem: Problem, price: Tensor) -> Tensor:
@@ -41,47 +28,18 @@ def opportunity_values(problem: Problem, price: Tensor) -> Tensor:
     price (slot, opportunity, device, action), equally likely → (slot, device, energy).
     """
     slots, _, devices, _ = price.shape
+    spending = Spending(problem, torch.arange(devices, device=problem.device))
     value = torch.zeros(devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
     futures = torch.empty(slots, devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
     for slot in range(slots - 1, -1, -1):
         futures[slot] = value if slot == slots - 1 else future_values(problem, slot, value)
-        reached = reached_values(problem, slice(None), futures[slot].unsqueeze(1)).squeeze(1)
+        reached = spending.read(futures[slot]) + spending.barred
         value = torch.stack([(now.unsqueeze(1) + reached).amin(-1) for now in price[slot].to(reached)]).mean(0)
     return futures
 
 
-@dataclass(frozen=True)
-class DevicePrograms:
+class DevicePrograms(Spending):
     """What dynamic programs of some devices share."""
-
-    problem: Problem
-    devices: Tensor  # (device,) numbers
-
-    @cached_property
-    def barred(self) -> Tensor:
-        """+∞ where a state does not pay for an action, else 0; (device, energy, action)."""
-        feasible = self.problem.feasible[self.devices]
-        return torch.zeros(feasible.shape, dtype=self.problem.dtype, device=feasible.device).masked_fill_(
-            ~feasible, torch.inf
-        )
-
-    @cached_property
-    def lower(self) -> Tensor:
-        """State that an action leaves, at or below; (device, energy × action)."""
-        return self.problem.energy_left[self.devices].flatten(1)
-
-    @cached_property
-    def upper(self) -> Tensor:
-        """The next state up; (device, energy × action)."""
-        return next_up(self.problem, self.lower)
-
-    @cached_property
-    def share(self) -> Tensor | None:
-        """By which share what is left lies above `lower`; None where it never does. (device, energy × action)."""
-        overshoot = self.problem.actions.overshoot
-        if not bool(overshoot.any()):
-            return None
-        return overshoot[self.devices].to(self.problem.dtype).repeat(1, self.problem.num_energy)
 
     def goes_on(self, slot: int) -> bool:
         """Whether another slot follows."""
@@ -139,10 +97,7 @@ class OwnPrograms(DevicePrograms):
 
     def _costs(self, future: Tensor, price: Tensor) -> Tensor:
         """Price and future of every action; (..., device, energy), (..., action) → (..., device, energy, action)."""
-        slots = future.shape[:-2]
-        lower, upper = (table.expand(*slots, -1, -1) for table in (self.lower, self.upper))
-        reached = values_left(future, lower, upper, self.share)
-        return reached.reshape(*slots, *self.barred.shape).add_(price.unsqueeze(-2)).add_(self.barred)
+        return self.read(future).add_(price.unsqueeze(-2)).add_(self.barred)
 
     def action_laws(self, actions: Tensor) -> Tensor:
         """Law of every action in every slot; actions (slot, device, energy) → (slot, device, action).

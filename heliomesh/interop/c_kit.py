@@ -1,7 +1,7 @@
 """What a firmware build gets: one C99 source for all devices, a table file per device, and an example program.
 
-`firmware/` holds the sources: `lookup` for plans that look actions up, `rounds` for plans that decide by message
-rounds, `common` for both. A table file defines the same names for every device, numbers as macros and arrays as
+`firmware/` holds the sources: `lookup` for plans that look actions up, `bids` for plans by bids and grants, `common`
+for both. A table file defines the same names for every device, numbers as macros and arrays as
 functions ``table_...``. `heliomesh_tables.h` includes the one of ``HELIOMESH_DEVICE``.
 """
 
@@ -19,8 +19,8 @@ from heliomesh.common.durable import alone_in, write_set
 from heliomesh.scenario.errors import refuse
 
 if TYPE_CHECKING:
+    from heliomesh.interop.c_bids import BidHeader
     from heliomesh.interop.c_header import Header
-    from heliomesh.interop.c_rounds import RoundHeader
 
 
 SOURCES = Path(__file__).with_name("firmware")
@@ -104,12 +104,12 @@ def beyond(slots: int, period: int | None) -> str:
     return "It has no end: " + ("every slot is alike." if period == 1 else f"it repeats after {period} slots.")
 
 
-def flash_bytes(tables: "Header | RoundHeader") -> int:
+def flash_bytes(tables: "Header | BidHeader") -> int:
     """Bytes of all constants of a device."""
     return sum(array.num_bytes for array in (*tables.constants, *tables.measuring.constants))
 
 
-def table_text(head: Head, tables: "Header | RoundHeader") -> str:
+def table_text(head: Head, tables: "Header | BidHeader") -> str:
     """The table file of a device."""
     flash = flash_bytes(tables)
     own = {"NUMBER": tables.number, "FLASH_BYTES": flash, "ENDLESS": int(head.period is not None)}
@@ -135,7 +135,7 @@ def table_text(head: Head, tables: "Header | RoundHeader") -> str:
 
 
 def write_kit(
-    folder: Path, kind: Literal["lookup", "rounds"], head: Head, tables: "Sequence[Header | RoundHeader]"
+    folder: Path, kind: Literal["lookup", "bids"], head: Head, tables: "Sequence[Header | BidHeader]"
 ) -> list[Path]:
     """Write the table files, the sources and the example; returns all files.
 

@@ -10,16 +10,15 @@ Energies are whole numbers of a unit in 32 bits: microjoules up to 4,295 J, then
 
 import math
 from collections.abc import Mapping
-from itertools import count
 
 import numpy as np
 
 from heliomesh.interop.c_kit import Constants, bits_of
 from heliomesh.model.problem import Problem
 from heliomesh.physics.chain import Floats, level_cuts
+from heliomesh.slot.energy_table import unit_exponent
 
 _MOST = 2**32 - 1
-_FINEST_EXPONENT = -6  # microjoules
 _LOSS_ZERO = 1 << 15  # stored for 0 dB, so that no stored number is negative
 _NOTHING_TELLS = _MOST  # first cut of a slot whose harvest is the same in any weather
 _SAME = 1e-9  # of the mean harvest: weathers that differ by less are not told apart
@@ -43,7 +42,7 @@ class Measuring:
         finite = self._harvest_cuts[np.isfinite(self._harvest_cuts)]
         largest = max(capacity_joule, float(finite.max(initial=0.0)))
         # of ten, of the unit of energy [J]: the finest that holds the battery and every cut of the harvest
-        self.unit_exponent = next(one for one in count(_FINEST_EXPONENT, 3) if largest * 10.0**-one <= _MOST)
+        self.unit_exponent = unit_exponent(largest)
         self.unit_joule = f"1e{self.unit_exponent}"  # as C and people write it
         self._capacity = self.units(capacity_joule)
 

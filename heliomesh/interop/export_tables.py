@@ -26,7 +26,7 @@ from torch import Tensor
 from heliomesh.common.durable import alone_in, write_json, write_text
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.model.factor import Variable, energy
-from heliomesh.model.policy import ActionPolicy, Observation, Plan, Remembers, Track, untracked
+from heliomesh.model.policy import ActionPolicy, Observation, Plan, Remembers, Sight, Track, untracked
 from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import PAID, TOLERANCE
 from heliomesh.scenario.errors import ScenarioError
@@ -135,9 +135,9 @@ class Tabulated(ActionPolicy):
             cells.append(seen.weather[:, number] * (len(cuts) + 1) + cell)
         return torch.stack(cells, dim=1)
 
-    def visible(self, device: int) -> frozenset[Variable]:
+    def visible(self, device: int) -> Sight:
         """The scope of its tables."""
-        return frozenset(seen.variable for seen in self.plan.devices[device].scope)
+        return Sight(seen.variable for seen in self.plan.devices[device].scope)
 
 
 def tabulate(plan: Plan, memory_gib: float = DEFAULT_LIMIT_GIB, track: Track = untracked) -> PlanTables:
@@ -174,7 +174,9 @@ def tabulate(plan: Plan, memory_gib: float = DEFAULT_LIMIT_GIB, track: Track = u
 def refused(planner: str, actual: str) -> ScenarioError:
     """The sentence for plans that are no tables."""
     examples = "decentralized, prices with coordinate=false, battery_threshold or uncoordinated"
-    expected = f"a plan whose devices look their actions up, such as {examples}"
+    expected = (
+        f"a plan whose devices look their actions up, such as {examples}, or bids with talk=messages and --format c"
+    )
     return ScenarioError("planner", expected, f"plan {planner!r} {actual}")
 
 
@@ -222,20 +224,18 @@ class _Asking:
 
     def _observed(self, device: int, states: Tensor) -> Observation:
         """States of a scope as observations with zeros elsewhere; a battery is in the middle of its cell."""
-        problem, place = self.problem, self.problem.device
-        level = torch.zeros(len(states), problem.channel.num_sites, dtype=torch.long)
-        battery = torch.zeros(len(states), problem.num_devices, dtype=torch.float64)
-        weather = torch.zeros_like(battery, dtype=torch.long)
+        problem, seen = self.problem, Observation.nothing(self.problem, len(states))
+        states = states.to(problem.device)
         for variable, size in zip(reversed(self.scopes[device]), reversed(self.sizes[device]), strict=True):
             value, states = states % size, states // size
             if variable.kind == "site":
-                level[:, variable.owner] = value
+                seen.channel_level[:, variable.owner] = value
                 continue
             ends = [0.0, *self.cuts[variable.owner], float(problem.battery.capacity_joule[variable.owner])]
-            middle = torch.tensor([(low + high) / 2 for low, high in pairwise(ends)], dtype=torch.float64)
-            weather[:, variable.owner] = value // len(middle)
-            battery[:, variable.owner] = middle[value % len(middle)]
-        return Observation(level.to(place), battery.to(place), weather.to(place), torch.zeros_like(battery).to(place))
+            middle = seen.battery_joule.new_tensor([(low + high) / 2 for low, high in pairwise(ends)])
+            seen.weather[:, variable.owner] = value // len(middle)
+            seen.battery_joule[:, variable.owner] = middle[value % len(middle)]
+        return seen
 
     def needed_cuts(self, device: int, whole: list[Levels]) -> list[int]:
         """Numbers of the cuts of a device's battery at which some table changes."""

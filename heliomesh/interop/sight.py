@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heliomesh.model.policy import Observation
+from heliomesh.model.factor import Variable
+from heliomesh.model.policy import Observation, neighbourhood
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.slot_loop import Episodes
@@ -55,21 +56,15 @@ class Sights:
         whole_number("hops", self.hops)
         whole_number("clock", self.clock)
 
-    def members(self, device: int) -> list[int]:
-        """Devices within k hops, the device itself first."""
-        within = self.problem.topology.within(device, self.hops)
-        return sorted(within, key=lambda member: (within[member], member))
-
     @cached_property
     def columns(self) -> list[list[int]]:
         """Of `network_state`, by device."""
-        return [self._columns_of(self.members(device)) for device in self.devices]
+        return [self._columns_of(neighbourhood(self.problem, device, self.hops)) for device in self.devices]
 
-    def _columns_of(self, members: list[int]) -> list[int]:
-        devices = self.problem.num_devices
-        own = [column for member in members for column in (1 + member, 1 + devices + member)]
-        sites = dict.fromkeys(site for member in members for site in self.problem.sites_into(member))
-        return [0, *own, *(1 + 2 * devices + site for site in sites)]
+    def _columns_of(self, seen: tuple[Variable, ...]) -> list[int]:
+        count = self.problem.num_devices
+        own = [column for v in seen if v.kind == "energy" for column in (1 + v.owner, 1 + count + v.owner)]
+        return [0, *own, *(1 + 2 * count + v.owner for v in seen if v.kind == "site")]
 
     @cached_property
     def _equal_columns(self) -> Array:

@@ -62,12 +62,12 @@ def minor(version: str) -> str:
 
 def of_code(named: str | Callable[..., Any] | Any) -> Parts | None:
     """What user-given code says, part by part: ``module:name``, or a Python object; None for heliomesh's own."""
-    module, _, path = named.partition(":") if isinstance(named, str) else (_module_of(named), "", "")
-    if module.partition(".")[0] == _OWN or (isinstance(named, str) and ":" not in named):
+    module, colon, path = named.partition(":") if isinstance(named, str) else (_module_of(named), ":", "")
+    if module.partition(".")[0] == _OWN or not colon:
         return None
-    if module == "__main__" and find_module(module) is None:
-        return _of_notebook(catalog.load(named) if isinstance(named, str) else named)
     found = find_module(module)
+    if found is None and module == "__main__":
+        return _of_notebook(catalog.load(named) if isinstance(named, str) else named)
     if found is None:
         return {module: _sha256(_source(named))}
     return _parts([module, f"{module}.{path}".rstrip(".")], found.distributions.difference(COMPUTING))
@@ -101,9 +101,8 @@ def of_variant(package: str, variant: object) -> Parts | None:
     """The same for a variant of a catalog: None for a file of ours, also where it offers none of that name."""
     named = catalog.spelled(variant)
     outside = named if ":" in named else catalog.offered(package, named)
-    if outside is None:
-        return None
-    return of_code(outside if ":" in outside else f"{outside}:")  # an entry point may name a module
+    # an entry point may name a module
+    return None if outside is None else of_code(outside if ":" in outside else f"{outside}:")
 
 
 def _module_of(value: Any) -> str:
@@ -133,7 +132,9 @@ def _of_notebook(code: Any) -> Parts:
             modules |= set(imports_of(tree, ""))
             used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
             found = {other: main[other] for other in used if other in main and other not in said}
-            waiting |= {other: value for other, value in found.items() if _decides(value)}
+            # what was made there counts, modules, and functions and classes of modules
+            kinds = (_is_of_notebook, inspect.ismodule, inspect.isroutine, inspect.isclass)
+            waiting |= {other: one for other, one in found.items() if any(is_kind(one) for is_kind in kinds)}
     files = named_files("notebook", main.get(FILES, []), Path.cwd())
     own = {f"__main__.{name}": _sha256(text) for name, text in said.items()}
     return own | _parts(modules) | {f"__main__: {name}": of_path(path) for name, path in files.items()}
@@ -145,11 +146,6 @@ _CONSTANT = (bool, int, float, str, tuple, type(None))
 def _is_of_notebook(value: Any) -> bool:
     """Whether a global of a notebook is a constant, or code that was written there."""
     return isinstance(value, _CONSTANT) or getattr(value, "__module__", None) == "__main__"
-
-
-def _decides(value: Any) -> bool:
-    """Whether a global of a notebook counts: one that was made there, a module, or a function or class of one."""
-    return _is_of_notebook(value) or inspect.ismodule(value) or inspect.isroutine(value) or inspect.isclass(value)
 
 
 def _source(value: Any) -> str:
@@ -186,8 +182,8 @@ class Module:
     @property
     def is_standard(self) -> bool:
         """Whether it comes with Python."""
-        folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
-        return not self.is_installed and any(path.startswith(folder) for path in self._paths for folder in folders)
+        folders = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
+        return not self.is_installed and any(path.startswith(folders) for path in self._paths)
 
     @property
     def is_installed(self) -> bool:
@@ -241,11 +237,9 @@ def _spec(name: str) -> ModuleSpec | None:
     """Where a module is, without an import of the packages around it."""
     parent, _, own = name.rpartition(".")
     if parent:
-        package = _spec(parent)
-        locations = list(package.submodule_search_locations or ()) if package is not None else []
-        return importlib.machinery.PathFinder.find_spec(own, locations)
-    finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
-    found = (finder(name, None) for finder in finders if finder is not None)
+        locations = getattr(_spec(parent), "submodule_search_locations", None)
+        return importlib.machinery.PathFinder.find_spec(own, list(locations or ()))
+    found = (finder.find_spec(name, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
     return next((spec for spec in found if spec is not None), None)
 
 
@@ -269,9 +263,11 @@ def imports_of(tree: ast.AST, package: str) -> Iterator[str]:
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Call) and _name(node.func) in ("import_module", "__import__"):
-            given = dict(zip(("name", "package"), node.args, strict=False))
-            given |= {argument.arg: argument.value for argument in node.keywords if argument.arg is not None}
-            texts = {name: one.value for name, one in given.items() if isinstance(one, ast.Constant)}
+            given = [
+                *zip(("name", "package"), node.args, strict=False),
+                *((one.arg, one.value) for one in node.keywords),
+            ]
+            texts = {name: one.value for name, one in given if isinstance(one, ast.Constant)}
             yield _absolute(str(texts.get("name", "")), str(texts.get("package") or package))
 
 

@@ -28,6 +28,7 @@ from heliomesh.learning.schedule import schedule_slots
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.strategy import known_strategy
 from heliomesh.planning import PLANNER_CATALOG, chosen_options, find_planner, planner_text
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.files import FILE_FIELDS
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import AGGREGATION_CATALOG, CHANNEL_CATALOG, HARVEST_CATALOG, OPTIMISER_CATALOG
@@ -104,6 +105,10 @@ class Job:
     trace: Trace | None = None
     dataset: Dataset | None = None
 
+    def __post_init__(self) -> None:
+        reacts = self.agree > 0 and self.reaction is not None
+        refuse(reacts, "agree", "0 with a reaction to changes", f"value {self.agree}")
+
     @property
     def num_slots(self) -> int:
         """Slots to train."""
@@ -147,7 +152,7 @@ class Job:
             return made | {"planner": self.trace.planner}
         known = self.planner == IDEAL
         return made | {
-            "scenario": _world(self.scenario, self.scenario.chosen()),
+            "scenario": world_of(self.scenario, self.scenario.chosen()),
             "planner": IDEAL if known else planner_text(self.planner),
             "planner source": None if known else of_variant(PLANNER_CATALOG, self.planner),
             "options": {} if known else chosen_options(self.planner, self.planner_options),
@@ -240,16 +245,20 @@ _OF_EPISODE = ("seed", "episode", "changes", "reaction", "false alarm prob", "tr
 _OF_TRACE = ("results version", VERSIONS, *_OF_PLAN, *_OF_EPISODE)
 
 
-def world_of(scenario: Scenario) -> dict[str, Any]:
-    """What decides plans and traces: the scenario without its name, files by content; of learning only its energy."""
-    return _world(scenario, scenario.as_dict())
+def world_of(scenario: Scenario, data: dict[str, Any]) -> dict[str, Any]:
+    """What decides plans and traces, of all settings or those chosen, which are ``data``.
 
-
-def _world(scenario: Scenario, data: dict[str, Any]) -> dict[str, Any]:
+    The scenario without its name, files by content; of learning what sets energies: a model's bits on air and its
+    operations, where the scenario asks for them.
+    """
     data.pop("name", None)
     data.get("network", {}).pop("names", None)
     learning = data.pop("learning", {})
-    energy = {name: learning[name] for name in ("local_steps", "batch") if name in learning} | _counted(scenario)
+    energy: dict[str, Any] = {name: learning[name] for name in ("local_steps", "batch") if name in learning}
+    if scenario.energy.transmit_second == "bits":
+        energy["update_bits"] = update_bits(scenario.learning)
+    if scenario.energy.compute_second == "flop":
+        energy["sample_flop"] = sample_flop(scenario.learning)
     data |= {"learning": energy} if energy else {}
     for section, name in FILE_FIELDS:
         if name in data.get(section, {}):
@@ -257,13 +266,6 @@ def _world(scenario: Scenario, data: dict[str, Any]) -> dict[str, Any]:
     places = (("channel", CHANNEL_CATALOG), ("harvest", HARVEST_CATALOG))
     sources = {name: of_variant(place, data[name]["source"]) for name, place in places}
     return data | {f"{name} source": code for name, code in sources.items() if code is not None}
-
-
-def _counted(scenario: Scenario) -> dict[str, float]:
-    """What energies take from the model: its bits on air and its operations, where the scenario asks for them."""
-    energy, learning = scenario.energy, scenario.learning
-    bits = {"update_bits": update_bits(learning)} if energy.transmit_second == "bits" else {}
-    return bits | ({"sample_flop": sample_flop(learning)} if energy.compute_second == "flop" else {})
 
 
 def _learning_code(scenario: Scenario) -> dict[str, Parts]:

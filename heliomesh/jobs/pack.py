@@ -125,11 +125,9 @@ def _lines(provenances: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         line["runs"].append({"key": provenance["key"], "identity": own, "facts": facts})
     for line in lines.values():
         every = [run["facts"] for run in line["runs"]]
-        same = {name: value for name, value in every[0].items() if all(own.get(name) == value for own in every)}
-        for own in every:
-            for name in same:
-                own.pop(name, None)
-        line["facts"] = same
+        line["facts"] = {n: value for n, value in every[0].items() if all(own.get(n) == value for own in every)}
+        for run in line["runs"]:
+            run["facts"] = {name: value for name, value in run["facts"].items() if name not in line["facts"]}
     return list(lines.values())
 
 
@@ -144,6 +142,5 @@ def _provenances(place: Path, lines: Sequence[Any]) -> list[dict[str, Any]]:
         wrong = [one["key"] for one in found if one["key"] != json_sha256(one["identity"])]
     except _MALFORMED as error:
         raise TrainingError(place, "lines of runs", f": {error}") from None
-    if wrong:
-        raise TrainingError(place, "the key of each identity", f"{wrong[0]!r}")
+    TrainingError.when(wrong, place, "the key of each identity", f"{next(iter(wrong), None)!r}")
     return found

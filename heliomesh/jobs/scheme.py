@@ -15,7 +15,7 @@ from heliomesh.common.arguments import Index, checked
 from heliomesh.common.catalog import CodeOrName
 from heliomesh.jobs.job import Job
 from heliomesh.planning import find_planner
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario, parse_override
 
 _SHORT = {"rule": "learning.aggregation", "actions": "energy.actions"}
@@ -61,13 +61,8 @@ class Scheme:
 
     def job(self, base: Job) -> Job:
         """The job of this scheme where ``base`` names all else."""
-        return replace(
-            base,
-            scenario=self.scenario(base.scenario),
-            planner=self.planner,
-            options=self.options,
-            agree=self.agree,
-        )
+        own = self.scenario(base.scenario)
+        return replace(base, scenario=own, planner=self.planner, options=self.options, agree=self.agree)
 
     def scenario(self, scenario: Scenario) -> Scenario:
         """The scenario with the scheme's own settings."""
@@ -84,13 +79,12 @@ def scheme_of(given: "Scheme | CodeOrName") -> Scheme:
     planner, options = _options(named)
     changes = dict(parse_override(text, f"scheme {given!r}") for text in settings)
     agree = changes.pop(AGREE, 0)
-    if not isinstance(agree, int) or isinstance(agree, bool) or agree < 0:
-        raise ScenarioError(f"scheme {given!r}: {AGREE}", "a number of slots", f"value {agree!r}")
+    is_count = isinstance(agree, int) and not isinstance(agree, bool) and agree >= 0
+    refuse(not is_count, f"scheme {given!r}: {AGREE}", "a number of slots", f"value {agree!r}")
     in_full = {_SHORT.get(path, path): value for path, value in changes.items()}
+    known = ", ".join([AGREE, *_SHORT])
     for path in in_full:
-        if "." not in path:
-            known = ", ".join([AGREE, *_SHORT])
-            raise ScenarioError(f"scheme {given!r}", f"{known} or a path of the scenario", f"value {path!r}")
+        refuse("." not in path, f"scheme {given!r}", f"{known} or a path of the scenario", f"value {path!r}")
     return Scheme(given, planner, options, in_full, agree)
 
 

@@ -40,13 +40,12 @@ def train_stacks(jobs: Sequence[Job], store: "Store", work: Execution) -> dict[s
         left = sum(stack[0].num_slots - slot for stack, slot in zip(stacks, done, strict=True))
         for _ in work.track(slots, "train", left):
             pass
-    if len(jobs) == 1:
-        return failed
-    said = {job.key(): job.identity() for job in jobs if job.key() in failed}
-    return {
-        key: TrainingError(f"{own['planner']}, training seed {own['training seed']}: {failed[key]}")
-        for key, own in said.items()
-    }
+    for job in jobs if len(jobs) > 1 else ():
+        if job.key() in failed:
+            said = job.identity()
+            where = f"{said['planner']}, training seed {said['training seed']}"
+            failed[job.key()] = TrainingError(f"{where}: {failed[job.key()]}")
+    return failed
 
 
 def _stacks(jobs: Sequence[Job], store: "Store", work: Execution) -> list[list[Job]]:
@@ -106,7 +105,7 @@ def _keep(
 ) -> None:
     for number, found in done.items():
         if isinstance(found, Run):
-            store.keep_run(stack[number], found, work)
+            store.put_run(stack[number], found, work)
         else:
             failed[stack[number].key()] = found
 

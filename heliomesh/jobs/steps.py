@@ -18,7 +18,6 @@ from heliomesh.model.endless import Endless
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem, build
 from heliomesh.planning import make_plan
-from heliomesh.scenario.errors import refuse
 from heliomesh.simulation.costs import EpisodeMeans, simulate_means
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import RECORDED, Trace, axis_sizes, simulate
@@ -32,12 +31,9 @@ def problem_of(job: Job) -> Problem:
     return build(job.scenario, job.plan_device, job.plan_dtype)
 
 
-def planned(job: Job, work: Execution) -> Plan:
-    """Step 1."""
-    problem = problem_of(job)
-    refuse(
-        bool(job.agree) and job.reaction is not None, "agree", "0 with a reaction to changes", f"value {job.agree}"
-    )
+def planned(job: Job, work: Execution, problem: Problem | None = None) -> Plan:
+    """Step 1, for the job's problem where that is built already."""
+    problem = problem or problem_of(job)
     made = make_plan(problem, job.planner, job.planner_options, parallel_map=work.parallel_map, track=work.track)
     return agreed(problem, made, job.agree)
 
@@ -65,7 +61,6 @@ def _acting(job: Job, plan: Plan) -> Plan:
     """What devices follow: the plan, or a policy that begins with it and reacts to changes."""
     if job.reaction is None:
         return plan
-    refuse(job.agree > 0, "agree", "0 with a reaction to changes", f"value {job.agree}")
     problem = problem_of(job)
     truth, answering = eras(problem, job.changes), Answering(problem, job.planner, job.planner_options)
     watch = Watch(job.false_alarm_prob, seed=job.seed)
@@ -112,13 +107,12 @@ def origin(job: Job, trace: Trace) -> dict[str, Any]:
 
 def network_facts(problem: Problem) -> dict[str, Any]:
     """What a scenario amounts to."""
-    scarcity = problem.scarcity()
     facts = {
         "scenario": problem.scenario.name,
         "hash": problem.scenario.content_hash[:12],
         "devices": problem.num_devices,
         "diameter": problem.topology.diameter,
-        "scarcity": float(scarcity.mean()),
+        "scarcity": float(problem.scarcity().mean()),
     }
     if problem.scenario.energy.battery_levels is None:  # planners choose their own grids
         return facts

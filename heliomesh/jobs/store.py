@@ -37,6 +37,7 @@ from heliomesh.learning.same_run import check_same, told_difference
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.plan_file import PlanError, load_plan, save_plan
 from heliomesh.model.policy import Plan
+from heliomesh.model.problem import Problem
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.costs import EpisodeMeans
 from heliomesh.simulation.trace import Trace
@@ -97,12 +98,12 @@ class Store:
         return Packs(self.folder / PACKS)
 
     @checked
-    def plan(self, job: Job, work: Execution = ALONE) -> Plan:
-        """The job's plan, made if it is not there."""
+    def plan(self, job: Job, work: Execution = ALONE, problem: Problem | None = None) -> Plan:
+        """The job's plan, made if it is not there, for its problem where that is built already."""
         made = self._stored_plan(job)
         if made is None:
             self.tell_changed([job], "plan", work)
-            made = planned(job, work)
+            made = planned(job, work, problem)
             self.put_plan(job, made)
         return made
 
@@ -133,9 +134,8 @@ class Store:
     @checked
     def traces(self, jobs: Sequence[Job], work: Execution = ALONE) -> list[Trace]:
         """The traces of several jobs; those that only differ by their episodes are simulated together."""
-        absent = _distinct([job for job in jobs if job.trace is None and not self.has(job, "trace")], "trace")
-        self.tell_changed(absent, "trace", work)
-        groups = [list(alike) for _, alike in groupby(sorted(absent, key=_batch), key=_batch)]
+        groups = _batches([job for job in jobs if job.trace is None and not self.has(job, "trace")])
+        self.tell_changed([job for group in groups for job in group], "trace", work)
         todo = ((group, self._stored_plan(group[0])) for group in groups)
         # a planner that is alone may itself work in parallel, and show how far it is
         done: Iterable[Any] = (_prepared(one, work) for one in todo)
@@ -189,17 +189,13 @@ class Store:
         kept = () if self.scratch else jobs
         return [Checkpoints(self.place(job, "run") / CHECKPOINTS, job.identity()) for job in kept]
 
-    def keep_run(self, job: Job, run: Run, work: Execution) -> None:
-        """Keep a trained run in place of its checkpoints."""
-        self.put_run(job, run, work)
-        for checkpoints in self.checkpoints([job]):
-            checkpoints.clear()
-
     def put_run(self, job: Job, run: Run, work: Execution = ALONE) -> None:
-        """Keep a trained run, unless one is there."""
+        """Keep a trained run in place of its checkpoints, unless one is there."""
         with self._written_once(job, "run") as place:
             if place is not None:
                 run.save(place, weights=work.keep_weights)
+        for checkpoints in self.checkpoints([job]):
+            checkpoints.clear()
 
     def _read_run(self, job: Job) -> Run:
         place = self.place(job, "run")
@@ -212,25 +208,20 @@ class Store:
     @checked
     def means(self, jobs: Sequence[Job], work: Execution = ALONE) -> EpisodeMeans:
         """Cost and darkness of each job's episode, (job,) each; traces are not kept where nothing else needs them."""
-        found = {job.key("trace"): self._read_means(job) for job in jobs}
-        absent = _distinct([job for job in jobs if found[job.key("trace")] is None], "trace")
-        for _, alike in groupby(sorted(absent, key=_batch), key=_batch):
-            group = list(alike)
+        keys = [job.key("trace") for job in jobs]
+        stored = {key: read_cost(place) for key in keys if (place := self._cost_file(key)).exists()}
+        # costs of versions that noted no darkness do not count
+        found = {key: (known["cost"], known["dark"]) for key, known in stored.items() if "dark" in known}
+        for group in _batches([job for job, key in zip(jobs, keys, strict=True) if key not in found]):
             measured = np.transpose(simulated_means(group, self.plan(group[0], work), work)).tolist()
             for job, (cost, dark) in zip(group, measured, strict=True):
-                make_folder(self._cost_file(job).parent)
-                COST.write(self._cost_file(job), {"key": job.key("trace"), "cost": cost, "dark": dark})
-                found[job.key("trace")] = cost, dark
-        return EpisodeMeans(*np.reshape([found[job.key("trace")] for job in jobs], (-1, 2)).T)
+                key = job.key("trace")
+                make_folder(self._cost_file(key).parent)
+                COST.write(self._cost_file(key), {"key": key, "cost": cost, "dark": dark})
+                found[key] = cost, dark
+        return EpisodeMeans(*np.reshape([found[key] for key in keys], (-1, 2)).T)
 
-    def _read_means(self, job: Job) -> tuple[float, float] | None:
-        """None where there is nothing, or a cost of versions that noted no darkness."""
-        place = self._cost_file(job)
-        content = read_cost(place) if place.exists() else {}
-        return (content["cost"], content["dark"]) if "dark" in content else None
-
-    def _cost_file(self, job: Job) -> Path:
-        key = job.key("trace")
+    def _cost_file(self, key: str) -> Path:
         return self.folder / "costs" / key[:2] / f"{key}.json"
 
     @checked
@@ -389,9 +380,13 @@ def _distinct(jobs: Sequence[Job], step: Step) -> list[Job]:
     return list({job.key(step): job for job in reversed(jobs)}.values())[::-1]
 
 
-def _batch(job: Job) -> str:
+def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
     """Jobs that may be simulated at once: of one plan, seed and truth, to which devices react in one way."""
-    return f"{job.key('plan')} {job.seed} {job.changes} {job.reaction} {job.false_alarm_prob}"
+
+    def shared(job: Job) -> str:
+        return f"{job.key('plan')} {job.seed} {job.changes} {job.reaction} {job.false_alarm_prob}"
+
+    return [list(alike) for _, alike in groupby(sorted(_distinct(jobs, "trace"), key=shared), key=shared)]
 
 
 def _last_file(place: Path, step: Step) -> dict[str, Any]:

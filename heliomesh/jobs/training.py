@@ -3,50 +3,24 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
-from heliomesh.common.arguments import Count, Index, checked
+from heliomesh.common.arguments import Index, checked
 from heliomesh.common.mistakes import ArgumentError
 from heliomesh.jobs.job import Job, world_of
 from heliomesh.jobs.steps import begun
 from heliomesh.jobs.store import Store, opened
 from heliomesh.learning.checkpoint import Checkpoints
-from heliomesh.learning.precision import Precision
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.replay import Replay
 from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError
-from heliomesh.learning.same_run import first_difference
+from heliomesh.learning.same_run import told_difference
 from heliomesh.learning.settings import TrainJob, TrainSettings
-from heliomesh.learning.tracking import Observer
-from heliomesh.learning.trainer import Execution, MakeStack
-from heliomesh.model.policy import ParallelMap, Track
+from heliomesh.learning.trainer import Execution
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace, TraceError
 from heliomesh.tasks.dataset import Dataset
-
-
-class RunSettings(TypedDict, total=False):
-    """Fields of `TrainSettings` and of `Execution` as keyword arguments, so that type checkers know them."""
-
-    evaluate_every: Count
-    device_samples: Count
-    device: str
-    strategy: str
-    precision: Precision
-    checkpoint_every: Count | None
-    checkpoint_second: float
-    memory_gib: float | None
-    track: Track
-    observer: Observer
-    notify: Callable[[str], None]
-    make_stack: MakeStack
-    parallel_map: ParallelMap
-    train_map: ParallelMap | None
-    same_disk: bool
-    keep_weights: bool
-    runs_at_once: int
-    stacks_at_once: int
 
 
 @checked
@@ -59,7 +33,7 @@ def run(
     episode: Index = 0,
     changes: Sequence[str] = (),
     folder: str | Path | None = None,
-    **settings: Unpack[RunSettings],
+    **settings: Any,
 ) -> Run:
     """Plan, simulate an episode and train under it.
 
@@ -119,7 +93,7 @@ def train(
     dataset: Dataset | None = None,
     folder: str | Path | None = None,
     resume: bool = False,
-    **settings: Unpack[RunSettings],
+    **settings: Any,
 ) -> Run:
     """Train every device of the scenario under one episode of a trace.
 
@@ -208,7 +182,7 @@ def train_many(
             checkpoints = [one for n in absent for one in stores[n].checkpoints([whole[n]])]
             training = begun([whole[n] for n in absent], [jobs[n].trace for n in absent], how, checkpoints)
             for number, run in zip(absent, training.to_the_end(how.track), strict=True):
-                stores[number].keep_run(whole[number], run, how)
+                stores[number].put_run(whole[number], run, how)
         return [store.run(job) for store, job in zip(stores, whole, strict=True)]
 
 
@@ -221,12 +195,11 @@ def split_settings(settings: Mapping[str, Any]) -> tuple[TrainSettings, Executio
 def split_fields(given: Mapping[str, Any], first: type, second: type) -> tuple[dict[str, Any], dict[str, Any]]:
     """Keyword arguments sorted into the fields of two dataclasses; raises ArgumentError for what neither has."""
     of_first, of_second = ({part.name for part in fields(kind)} for kind in (first, second))
+    known = ", ".join(sorted(of_first | of_second))
     for name in given:
-        if name not in of_first | of_second:
-            known = ", ".join(sorted(of_first | of_second))
-            raise ArgumentError(name, f"one of {known}", f"name {name!r}")
-    own = {name: value for name, value in given.items() if name not in of_second}
-    return own, {name: value for name, value in given.items() if name in of_second}
+        ArgumentError.when(name not in of_first | of_second, name, f"one of {known}", f"name {name!r}")
+    own, work = ({name: given[name] for name in given if name in part} for part in (of_first - of_second, of_second))
+    return own, work
 
 
 def given_job(task: TrainJob, settings: TrainSettings, dataset: Dataset | None = None) -> Job:
@@ -238,10 +211,11 @@ def given_job(task: TrainJob, settings: TrainSettings, dataset: Dataset | None =
         simulated = Scenario.from_toml(task.trace.scenario_toml)
     except ScenarioError as error:
         raise TraceError("trace", "a scenario of this version", f": {error}") from None
-    found = first_difference("", world_of(simulated), world_of(task.scenario))
+    before, now = (world_of(one, one.as_dict()) for one in (simulated, task.scenario))
+    found = told_difference(before, now)
     if found is not None:
         field, expected, actual = found
-        raise TraceError(f"trace: {field}", f"{expected!r:.60} as it was simulated with", f"{actual!r:.60}")
+        raise TraceError(f"trace: {field}", f"{expected} as it was simulated with", actual)
     return Job(
         task.scenario,
         task.trace.planner,
@@ -264,5 +238,5 @@ def _check_resumable(store: Store, job: Job, resume: bool) -> None:
     """Refuse a folder that holds something unless that is wanted."""
     slots = Checkpoints(store.folder / CHECKPOINTS, None).slots()
     held = "a finished run" if store.has(job) else f"a run that stopped after slot {slots[-1]}" if slots else ""
-    if held and not resume:
-        raise TrainingError(f"{store.folder}: this folder holds {held}. Resume it or choose an empty folder.")
+    refused = held and not resume
+    TrainingError.when(refused, store.folder, f"this folder holds {held}. Resume it or choose an empty folder.")

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -51,7 +51,7 @@ class Checkpoints:
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Add a checkpoint and drop all but the newest two; on failure those that were there remain."""
-        target, sealed = self._tensors(checkpoint.done), self._json(checkpoint.done)
+        target, sealed = self.place(checkpoint.done, "safetensors"), self.place(checkpoint.done, "json")
         try:
             make_folder(self._folder)
             sealed.unlink(missing_ok=True)  # it would speak of other tensors
@@ -70,7 +70,7 @@ class Checkpoints:
             expected = f"room for a checkpoint of {readable(size)} after slot {checkpoint.done}"
             raise CheckpointError(self._folder, expected, f": {error.strerror}; {kept}") from error
         # old checkpoints, and tensors that a killed process left without their JSON
-        newest = {self._json(done).stem for done in self.slots()[-_KEPT:]}
+        newest = {self.place(done, "json").stem for done in self.slots()[-_KEPT:]}
         for path in sorted(self._folder.iterdir()):  # the JSON comes before its tensors
             if path.stem not in newest:
                 path.unlink()
@@ -79,18 +79,13 @@ class Checkpoints:
         """The newest checkpoint that is whole, as `newest_of_all` finds it; None where there is none at all."""
         return next(iter(newest_of_all([self], notify)), None)
 
-    def drop_after(self, done: int) -> None:
-        """Forget later checkpoints, or they would count as the newest again."""
-        for later in [slot for slot in self.slots() if slot > done]:
-            self._json(later).unlink()
-
     def read(self, done: int) -> Checkpoint:
         """The checkpoint after so many slots; raises DamagedError, or CheckpointError where it is another run's."""
-        path = self._json(done)
+        path = self.place(done, "json")
         content = _CHECKPOINT.read(path, DamagedError)
         if self._identity is not None:
             check_same(path, content["identity"], self._identity, CheckpointError)
-        tensors, expected = self._tensors(done), content["tensors_sha256"]
+        tensors, expected = self.place(done, "safetensors"), content["tensors_sha256"]
         check_sum(tensors, expected, "a checkpoint's tensors", DamagedError)
         if content["done"] != done:
             raise DamagedError(f"{path}: expected the checkpoint after slot {done}, actual slot {content['done']}")
@@ -100,11 +95,9 @@ class Checkpoints:
         """Drop all checkpoints: the run is finished."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _json(self, done: int) -> Path:
-        return self._folder / f"{done:08d}.json"
-
-    def _tensors(self, done: int) -> Path:
-        return self._folder / f"{done:08d}.safetensors"
+    def place(self, done: int, kind: Literal["json", "safetensors"]) -> Path:
+        """The file of a kind that a checkpoint has."""
+        return self._folder / f"{done:08d}.{kind}"
 
 
 def newest_of_all(runs: Sequence[Checkpoints], notify: Callable[[str], None]) -> list[Checkpoint]:
@@ -118,8 +111,9 @@ def newest_of_all(runs: Sequence[Checkpoints], notify: Callable[[str], None]) ->
         raise CheckpointError(f"{damage[0]}; no whole checkpoint is left, so start again in an empty folder")
     for sentence in damage:
         notify(f"{sentence}; going on from the checkpoint after slot {found[0].done}")
-    for run, own in zip(runs, found, strict=False):
-        run.drop_after(own.done)
+    for run in runs if found else ():
+        for later in [slot for slot in run.slots() if slot > found[0].done]:
+            run.place(later, "json").unlink()  # or it would count as the newest again
     return found
 
 

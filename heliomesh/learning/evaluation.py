@@ -4,7 +4,7 @@ At the end of a run every device meets the whole test set; `replay.scored_part` 
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -39,17 +39,10 @@ _COLUMNS_AT_ONCE = {"cpu": 65_536, "cuda": 4_194_304}  # parameters
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """One run after one slot."""
-
-    row: dict[str, float]  # by `COLUMNS`
-    accuracy: Floats  # (device,)
-    loss: Floats  # (device,)
-
-
-def evaluate(stack: Stack, done: int, losses: Floats, num_samples: int) -> list[Evaluation]:
-    """Score every run of a stack after ``done`` slots.
+def evaluate(
+    stack: Stack, done: int, losses: Floats, num_samples: int
+) -> Iterator[tuple[dict[str, float], Floats, Floats]]:
+    """Score every run of a stack after ``done`` slots: its row by `COLUMNS`, accuracy and loss (device,).
 
     ``losses`` (slot, row) are the training losses since last time, ``num_samples`` are those that each device meets.
     """
@@ -60,7 +53,6 @@ def evaluate(stack: Stack, done: int, losses: Floats, num_samples: int) -> list[
     if not np.isfinite(every_loss).all():
         device = int(np.flatnonzero(~np.isfinite(every_loss))[0])
         raise diverged(stack.members, device, done - 1, f"test loss {every_loss[device]:g}")
-    evaluations = []
     for run, member in enumerate(stack.members):
         accuracy, loss = every_accuracy[member.rows], every_loss[member.rows]
         trace, episode, own_losses = member.job.trace, member.job.episode, losses[:, member.rows]
@@ -78,8 +70,7 @@ def evaluate(stack: Stack, done: int, losses: Floats, num_samples: int) -> list[
             "harvested_joule": float(trace.harvested_joule[episode, :done].sum()),
             "accuracy_per_joule": float(accuracy.mean()) / spent if spent > 0 else math.nan,
         }
-        evaluations.append(Evaluation(row, accuracy, loss))
-    return evaluations
+        yield row, accuracy, loss
 
 
 def consensus_distance(weights: Tensor, average: Tensor) -> float:

@@ -25,6 +25,9 @@ _OF_STEPS = ("learning_rate", "schedule", "final_rate", "schedule_slots", "optim
 SHARED = (*_OF_DATA, *_OF_STEPS, "quasi_global", "on_air", "top_k_share")
 
 
+_OF_MIXING = ("edge_receiver", "edge_sender", "edge_weight", "self_weight")
+
+
 @dataclass(frozen=True)
 class Member:
     """A run in its place of the stack: its devices, or those of a part of its network with their neighbours.
@@ -40,7 +43,7 @@ class Member:
     num_own: int  # rows that train here
     devices: npt.NDArray[np.int64]  # (row,) their numbers in the network
     scheduled: npt.NDArray[np.bool_]  # (slot, device)
-    sent: npt.NDArray[np.bool_]  # (slot, device)
+    sent: npt.NDArray[np.bool_]  # (slot, device) heard or not
     delivered: npt.NDArray[np.bool_]  # (slot, edge)
     trained_before: npt.NDArray[np.int64]  # (slot, device) earlier slots in which the device trained
     edge_weight: npt.NDArray[np.float64] | None  # (slot, edge) where weights of averaging changed on the way
@@ -65,12 +68,17 @@ def lined_up(jobs: Sequence[TrainJob], dataset: Dataset) -> tuple[Member, ...]:
         check_trace(job, topology)
         settings = job.scenario.learning
         check_contraction(settings.aggregation, topology, settings.allow_divergence)
-        if members and _same_mixing(members[-1].topology, topology):
+        if members and all(
+            np.array_equal(getattr(members[-1].topology, name), getattr(topology, name)) for name in _OF_MIXING
+        ):
             topology = members[-1].topology
         rng = stream(job.training_seed, "partition")
         partition = split(dataset.train_labels, settings, topology.num_devices, rng)
         scheduled = job.trace.scheduled[job.episode]
         start = members[-1].rows.stop if members else 0
+        delivered, sent = job.trace.delivered[job.episode], job.trace.power_watt[job.episode] > 0
+        slot, edge = np.nonzero(delivered)
+        sent[slot, topology.edge_sender[edge]] = True  # a trace made by hand may have arrivals without power
         members.append(
             Member(
                 job=job,
@@ -80,8 +88,8 @@ def lined_up(jobs: Sequence[TrainJob], dataset: Dataset) -> tuple[Member, ...]:
                 num_own=topology.num_devices,
                 devices=np.arange(topology.num_devices),
                 scheduled=scheduled,
-                sent=_senders(job, topology),
-                delivered=job.trace.delivered[job.episode],
+                sent=sent,
+                delivered=delivered,
                 trained_before=scheduled.cumsum(0) - scheduled,
                 edge_weight=None if job.trace.edge_weight is None else job.trace.edge_weight[job.episode],
             )
@@ -89,20 +97,12 @@ def lined_up(jobs: Sequence[TrainJob], dataset: Dataset) -> tuple[Member, ...]:
     return tuple(members)
 
 
-def _senders(job: TrainJob, topology: Topology) -> npt.NDArray[np.bool_]:
-    """Who sent, heard or not; a trace made by hand may have arrivals without power. (slot, device)."""
-    sent: npt.NDArray[np.bool_] = job.trace.power_watt[job.episode] > 0
-    slot, edge = np.nonzero(job.trace.delivered[job.episode])
-    sent[slot, topology.edge_sender[edge]] = True
-    return sent
-
-
 def part_of(member: Member, own: npt.NDArray[np.int64]) -> Member:
     """A run of which only ``own`` devices train. Edges keep their order, and with it sums keep their bits."""
     whole = member.topology
     edges = np.flatnonzero(np.isin(whole.edge_receiver, own))
     devices = np.concatenate([own, np.setdiff1d(whole.edge_sender[edges], own)])
-    row = np.full(whole.num_devices, -1)
+    is_own, row = np.arange(len(devices)) < len(own), np.full(whole.num_devices, -1)
     row[devices] = np.arange(len(devices))
     topology = Topology(
         num_devices=len(devices),
@@ -119,9 +119,9 @@ def part_of(member: Member, own: npt.NDArray[np.int64]) -> Member:
         rows=slice(0, len(devices)),
         num_own=len(own),
         devices=devices,
-        scheduled=member.scheduled[:, devices] & (np.arange(len(devices)) < len(own)),
+        scheduled=member.scheduled[:, devices] & is_own,
         delivered=member.delivered[:, edges],
-        sent=member.sent[:, devices] & (np.arange(len(devices)) < len(own)),
+        sent=member.sent[:, devices] & is_own,
         trained_before=member.trained_before[:, devices],
         edge_weight=None if member.edge_weight is None else member.edge_weight[:, edges],
     )
@@ -151,11 +151,6 @@ def shared_learning(jobs: Sequence[TrainJob]) -> Learning:
     return first.learning
 
 
-def _same_mixing(one: Topology, other: Topology) -> bool:
-    names = ("edge_receiver", "edge_sender", "edge_weight", "self_weight")
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
-
-
 def alike(members: Sequence[Member], slot: int) -> list[tuple[Rule, Topology, list[Member]]]:
     """Neighbours in the stack that one pass can average in a slot: equal rule, and equal topology and weights."""
     mixed = [(member.job.scenario.learning.aggregation, member.mixing_in(slot), member) for member in members]
@@ -166,20 +161,18 @@ def alike(members: Sequence[Member], slot: int) -> list[tuple[Rule, Topology, li
 class DivergedError(TrainingError):
     """A loss that is no number; ``run`` is the place in its stack of the run that has it."""
 
-    def __init__(self, message: str, run: int = 0) -> None:
-        super().__init__(message)
-        self.run = run
+    run = 0
+
+
+def divergence(device: int, slot: int, actual: str) -> DivergedError:
+    """The refusal to go on with a device whose loss is no number."""
+    hint = "lower learning.learning_rate or look at that device's samples"
+    return DivergedError(f"device {device}: expected finite losses, actual {actual} in slot {slot}; {hint}")
 
 
 def diverged(members: Sequence[Member], row: int, slot: int, actual: str) -> DivergedError:
-    """The refusal to go on with a row of a stack that is no number."""
+    """The same for a row of a stack."""
     run, member = next((run, m) for run, m in enumerate(members) if row < m.rows.stop)
-    return DivergedError(divergence(int(member.devices[row - member.rows.start]), slot, actual), run)
-
-
-def divergence(device: int, slot: int, actual: str) -> str:
-    """The same in words."""
-    return (
-        f"device {device}: expected finite losses, actual {actual} in slot {slot}; lower learning.learning_rate "
-        "or look at that device's samples"
-    )
+    error = divergence(int(member.devices[row - member.rows.start]), slot, actual)
+    error.run = run
+    return error

@@ -10,25 +10,14 @@ Images lie in memory as (sample, height, width, channel), where pooling is 15 ti
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from heliomesh.learning import stacked_graph as graph
 from heliomesh.learning.precision import Precision, check_precision
-from heliomesh.learning.stacked_graph import (
-    Convolution,
-    Dense,
-    Executors,
-    FusedPool,
-    GroupNorm,
-    Program,
-    refuse,
-    refuse_repeated_layers,
-    trace,
-)
 
 Result = TypeVar("Result")
 
@@ -38,46 +27,36 @@ def channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last if x.ndim == 4 else torch.contiguous_format)
 
 
-@dataclass(frozen=True)
-class MovingLayers:
-    """Layers with given parameters by name, filters with their channels last; those that require a gradient move."""
+def moving_layers(parameters: Mapping[str, Tensor], learning_rate: float = 0.0) -> graph.Executors:
+    """Layers by operation, for `Program.run`: parameters by name, filters with their channels last.
 
-    parameters: Mapping[str, Tensor]
-    learning_rate: float = 0.0
+    Those that require a gradient move, but for parameters of norms: see `move_the_rest`.
+    """
 
-    def executors(self) -> Executors:
-        """By operation, for `Program.run`."""
-        return {Dense: self._dense, Convolution: self._convolution, GroupNorm: self._group_norm, FusedPool: _pooled}
+    def own(operation: Any) -> list[Any]:
+        names = (operation.weight, operation.bias)
+        return [None if name is None else parameters[name] for name in names]
 
-    def _get(self, name: str | None) -> Tensor | None:
-        return None if name is None else self.parameters[name]
-
-    def _dense(self, operation: Dense, x: Tensor) -> Tensor:
-        weight, bias = self.parameters[operation.weight], self._get(operation.bias)
+    def dense(operation: graph.Dense, x: Tensor) -> Tensor:
+        weight, bias = own(operation)
         stacked = x.reshape(*weight.shape[:-2], -1, x.shape[-1])
-        y: Tensor = _Dense.apply(stacked, weight, bias, self.learning_rate)
+        y: Tensor = _Dense.apply(stacked, weight, bias, learning_rate)
         return y.view(*x.shape[:-1], -1)
 
-    def _convolution(self, operation: Convolution, x: Tensor) -> Tensor:
-        weight, bias = self.parameters[operation.weight], self._get(operation.bias)
-        y: Tensor = _Convolution.apply(channels_last(x), weight, bias, operation, self.learning_rate)
-        return y
-
-    def _group_norm(self, operation: GroupNorm, x: Tensor) -> Tensor:
-        scale, shift = self._get(operation.weight), self._get(operation.bias)
-        return functional.group_norm(x, operation.groups, scale, shift, operation.epsilon)
-
-    def move_the_rest(self) -> None:
-        """Move what autograd has left a gradient for: parameters of norms."""
-        for parameter in self.parameters.values():
-            if parameter.grad is not None:
-                parameter.data.add_(parameter.grad, alpha=-self.learning_rate)
-                parameter.grad = None
+    return {
+        graph.Dense: dense,
+        graph.Convolution: lambda kind, x: _Convolution.apply(channels_last(x), *own(kind), kind, learning_rate),
+        graph.GroupNorm: lambda kind, x: functional.group_norm(x, kind.groups, *own(kind), kind.epsilon),
+        graph.FusedPool: lambda kind, x: _Pool.apply(x, kind.window),
+    }
 
 
-def _pooled(operation: FusedPool, x: Tensor) -> Tensor:
-    y: Tensor = _Pool.apply(x, operation.window)
-    return y
+def move_the_rest(parameters: Iterable[Tensor], learning_rate: float) -> None:
+    """Move what autograd has left a gradient for: parameters of norms."""
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.data.add_(parameter.grad, alpha=-learning_rate)
+            parameter.grad = None
 
 
 class _Dense(torch.autograd.Function):
@@ -106,7 +85,7 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, operation: Convolution, learning_rate: float
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, operation: graph.Convolution, learning_rate: float
     ) -> Tensor:
         ctx.x, ctx.weight, ctx.bias, ctx.operation, ctx.learning_rate = x, weight, bias, operation, learning_rate
         return functional.conv2d(
@@ -115,7 +94,7 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        kind: Convolution = ctx.operation
+        kind: graph.Convolution = ctx.operation
         form = (kind.stride, kind.padding, kind.dilation, False, [0, 0], kind.groups)  # not transposed
         below, *own = torch.ops.aten.convolution_backward(
             channels_last(gradient), ctx.x, ctx.weight, [len(ctx.weight)], *form, ctx.needs_input_grad[:3]
@@ -150,17 +129,15 @@ class _Pool(torch.autograd.Function):
         return below, None
 
 
-def program_on_a_cpu(model: nn.Module, precision: Precision, compiled: bool, strategy: str) -> Program:
+def program_on_a_cpu(model: nn.Module, precision: Precision, strategy: str) -> graph.Program:
     """A model's program, for layers that move their own weights; raises ScenarioError for what cannot be executed."""
     check_precision(precision)
-    if compiled:
-        raise refuse(strategy, "compiled = true")
     if precision == "bf16":
-        raise refuse(strategy, "precision = bf16")
+        raise graph.refuse(strategy, "precision = bf16")
     if any(parameter.device.type != "cpu" for parameter in model.parameters()):
-        raise refuse(strategy, "is not in the memory of a CPU")
-    program = trace(model, strategy)
-    refuse_repeated_layers(program, strategy)
+        raise graph.refuse(strategy, "is not in the memory of a CPU")
+    program = graph.trace(model, strategy)
+    graph.refuse_repeated_layers(program, strategy)
     return program
 
 

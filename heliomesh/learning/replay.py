@@ -28,7 +28,7 @@ from heliomesh.learning.quasi_global import lean, remember
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.stacked import Layout, Samples, Scores, flat_weights, joined, layout_of
-from heliomesh.learning.strategy import StrategyReport, choose_for, free_bytes, new_weights
+from heliomesh.learning.strategy import choose_for, free_bytes, new_weights
 from heliomesh.model.problem import torch_device
 from heliomesh.scenario.schema import Learning
 from heliomesh.tasks.dataset import Dataset
@@ -40,14 +40,8 @@ class Stack(Protocol):
 
     members: tuple[Member, ...]
     layout: Layout
-
-    @property
-    def num_slots(self) -> int:
-        """Horizon T of all runs."""
-
-    @property
-    def report(self) -> StrategyReport:
-        """The strategy that trains."""
+    num_slots: int  # horizon T of all runs
+    setting: str  # the strategy that trains
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -95,11 +89,10 @@ class Replay:
         self.device = device = torch_device(settings.device)  # that computes; the weights may be too many for it
         _check_memory(self.members, dataset, self.layout, device, settings.memory_gib)
         self.samples = Samples(dataset.train_inputs.to(device), dataset.train_labels.to(device))
-        stacks = _first_stacks(self.members, dataset, self.layout, device)
-        self.weights, self._before, self._packets = stacks["weights"], stacks.get("before"), stacks.get("packets")
-        self._momentum, self._feedback = stacks.get("momentum"), stacks.get("feedback")
+        self._stacks = _first_stacks(self.members, dataset, self.layout, device)
+        self.weights = self._stacks["weights"]
         self.strategy = choose_for(self.learning, model, self.samples, settings.precision, settings.strategy)
-        self.report = self.strategy.report
+        self.setting = self.strategy.setting
         self.facts: dict[str, Any] = {"device": str(device)}
         self._test = Samples(dataset.test_inputs.to(device), dataset.test_labels.to(device))
         self._num_scored = settings.device_samples  # test samples of a device before the end
@@ -112,20 +105,20 @@ class Replay:
 
     def train(self, slot: int) -> npt.NDArray[np.float64]:
         """Local steps of who is scheduled, then packets; returns the training loss, NaN for idle devices; (row,)."""
-        if self._before is not None:
-            self._before.copy_(self.weights)
+        if "before" in self._stacks:
+            self._stacks["before"].copy_(self.weights)
         losses = np.full(len(self.weights), np.nan)
         active = np.flatnonzero(np.concatenate([member.scheduled[slot] for member in self.members]))
         if len(active):
             self._train_rows(slot, active, losses)
-        if self._packets is not None:
-            self._transmit(slot, self._packets)
+        if "packets" in self._stacks:
+            self._transmit(slot)
         return losses
 
     def _train_rows(self, slot: int, active: npt.NDArray[np.int64], losses: npt.NDArray[np.float64]) -> None:
         """Local steps of rows (active,), whose training losses are noted among all (row,)."""
-        if self._momentum is not None:
-            lean(self.weights, self._momentum, active.tolist(), self._decay)
+        if "momentum" in self._stacks:
+            lean(self.weights, self._stacks["momentum"], active.tolist(), self._decay)
         rows = torch.from_numpy(active).to(self.device)
         batches = torch.from_numpy(np.concatenate([member.batches(slot) for member in self.members]))
         learning_rate = self._learning_rates[slot]
@@ -136,56 +129,49 @@ class Replay:
         if len(wrong):  # a loss or, after the last step, a weight is no number: averaging would spread it
             raise diverged(self.members, int(wrong[0]), slot, f"training loss {losses[wrong[0]]:g}")
 
-    def _transmit(self, slot: int, packets: Tensor) -> None:
-        """Write what senders put on the air into their rows of ``packets`` (row, parameter)."""
+    def _transmit(self, slot: int) -> None:
+        """Write what senders put on the air into their rows of the packets (row, parameter)."""
         for member in self.members:
             learning, seed = member.job.scenario.learning, member.job.training_seed
             for number in np.flatnonzero(member.sent[slot]).tolist():
                 row, device = member.rows.start + number, int(member.devices[number])
-                content = self.weights[row]
-                if learning.aggregation == "update" and self._before is not None:
-                    content = content - self._before[row]
-                feedback = None if self._feedback is None else self._feedback[row]
-                packets[row] = packet(learning, content, feedback, seed, slot, device)
+                content = self._news(row) if learning.aggregation == "update" else self.weights[row]
+                feedback = self._stacks["feedback"][row] if "feedback" in self._stacks else None
+                self._stacks["packets"][row] = packet(learning, content, feedback, seed, slot, device)
+
+    def _news(self, rows: int | npt.NDArray[np.int64]) -> Tensor:
+        """Δ = w½ − w."""
+        return self.weights[rows] - self._stacks["before"][rows]
 
     def send(self, rows: npt.NDArray[np.int64]) -> Tensor:
         """What neighbours elsewhere need of rows after training: w½, or Δ where they average updates."""
-        if self._packets is not None:
-            return self._packets[rows]
-        after = self.weights[rows]
-        return after - self._before[rows] if self._before is not None and self._sends_updates else after
-
-    @property
-    def _sends_updates(self) -> bool:
-        return self.learning.aggregation == "update"
+        if "packets" in self._stacks:
+            return self._stacks["packets"][rows]
+        return self._news(rows) if self.learning.aggregation == "update" else self.weights[rows]
 
     def receive(self, rows: npt.NDArray[np.int64], sent: Tensor) -> None:
         """Keep what was sent for the rows of neighbours; an update Δ is one from weights of zero, Δ − 0."""
-        if self._packets is not None:
-            self._packets[rows] = sent.to(self._packets.device)
-            return
-        self.weights[rows] = sent.to(self.weights.device)
-        if self._before is not None and self._sends_updates:
-            self._before[rows] = 0.0
+        kept = self._stacks.get("packets", self.weights)
+        kept[rows] = sent.to(kept.device)
+        if kept is self.weights and self.learning.aggregation == "update":
+            self._stacks["before"][rows] = 0.0
 
     def average(self, slot: int) -> None:
         """Average what was delivered in a slot whose training is done."""
         for rule, topology, members in alike(self.members, slot):
             rows = slice(members[0].rows.start, members[-1].rows.stop)
             shape = (len(members), topology.num_devices, -1)
-            after = self.weights[rows].view(shape)
-            stacks = (self._before, self._packets)
-            before, sent = (None if stack is None else stack[rows].view(shape) for stack in stacks)
+            own = {name: stack[rows].view(shape) for name, stack in self._stacks.items()}
+            after, before, sent = own["weights"], own.get("before"), own.get("packets")
             delivered = np.stack([member.delivered[slot] for member in members])
             trained = np.stack([member.scheduled[slot] for member in members])
             aggregate(rule, topology, before, after, delivered, trained, out=after, sent=sent)
-        if self._momentum is not None and self._before is not None:
-            remember(self._momentum, self._before, self.weights, self._decay)
+        if "momentum" in self._stacks:
+            remember(self._stacks["momentum"], self._stacks["before"], self.weights, self._decay)
 
     def gather_state(self) -> dict[str, Tensor]:
         """What `state_names` lists, after the last step; (row, parameter) each."""
-        stacks = {"weights": self.weights, "momentum": self._momentum, "feedback": self._feedback}
-        return {name: stack for name, stack in stacks.items() if stack is not None}
+        return {name: self._stacks[name] for name in state_names(self.learning)}
 
     def restore(self, state: Mapping[str, Tensor], done: int) -> None:
         """Go back to what `gather_state` gave; slots follow from the trace, whichever were done."""

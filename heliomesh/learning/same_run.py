@@ -12,42 +12,27 @@ def check_same(place: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any]
     found = told_difference(stored, wanted)
     if found is not None:
         field, expected, actual = found
-        raise error(
-            f"{place}: {field}: expected {expected} (as in the folder), actual {actual}; "
-            "another run needs an empty folder"
-        )
+        problem = f"expected {expected} (as in the folder), actual {actual}; another run needs an empty folder"
+        raise error(f"{place}: {field}: {problem}")
 
 
-def told_difference(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """The first part in which two identities differ, and both values in words; None where nothing differs."""
-    found = first_difference("", stored, wanted)
-    if found is None:
+def told_difference(stored: object, wanted: object, path: str = "") -> tuple[str, str, str] | None:
+    """Dotted path of the first difference of nested data, and both values in words; None where nothing differs."""
+    if stored == wanted:
         return None
-    field, one, other = found
-    return field, _short(field, one), _short(field, other)
-
-
-def first_difference(path: str, one: object, other: object) -> tuple[str, object, object] | None:
-    """Dotted path and both values of the first difference of nested data; None where nothing differs."""
-    if one == other:
-        return None
-    ones, others = _parts(one, other), _parts(other, one)
-    if ones is None or others is None:
-        return path, one, other
-    for name in [*ones, *(name for name in others if name not in ones)]:
-        inner = f"{path}.{name}" if path else str(name)
-        found = first_difference(inner, ones.get(name, _ABSENT), others.get(name, _ABSENT))
-        if found:
+    ones, others = _parts(stored, wanted), _parts(wanted, stored)
+    for name in () if ones is None or others is None else dict.fromkeys((*ones, *others)):
+        inner = f"{path}.{name}".removeprefix(".")
+        found = told_difference(ones.get(name, _ABSENT), others.get(name, _ABSENT), inner)
+        if found is not None:
             return found
-    return path, one, other
+    return path, _short(path, stored), _short(path, wanted)
 
 
 def _parts(value: object, beside: object) -> Mapping[object, object] | None:
-    if isinstance(value, Mapping):
-        return value
     if value is _ABSENT and isinstance(beside, Mapping):
         return {}  # a section of defaults
-    return dict(enumerate(value)) if isinstance(value, list) else None
+    return dict(enumerate(value)) if isinstance(value, list) else value if isinstance(value, Mapping) else None
 
 
 _SHORTENED = ("scenario.", "learning.", "options.")  # parts of an identity in which defaults are left out

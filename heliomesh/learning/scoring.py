@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from heliomesh.learning.precision import widened
-from heliomesh.learning.stacked import Samples, Scores
+from heliomesh.learning.stacked import Samples, Scores, joined
 
 # Samples that are evaluated together, of one row and of all: few on a CPU, so that activations stay in its cache;
 # on a CUDA device enough that its work takes longer than Python needs to ask for it.
@@ -25,33 +25,32 @@ def mean_losses(logits: Tensor, labels: Tensor) -> Tensor:
     return each.view(labels.shape).mean(1)
 
 
+def in_pieces(rows: Tensor, picked: Tensor | None, size: int) -> list[tuple[Tensor, Tensor | None]]:
+    """So many rows at a time, with the samples (row, sample) that are picked for them."""
+    pieces = rows.split(size)
+    return list(zip(pieces, [None] * len(pieces) if picked is None else picked.split(size), strict=True))
+
+
 def evaluate_together(
     logits: Callable[[Tensor, Tensor], Tensor], rows: Tensor, samples: Samples, picked: Tensor | None
 ) -> Scores:
     """Scores by ``logits(rows, inputs (row, sample, …))`` → (row, sample, class), a bounded number at once."""
-    device = samples.labels.device.type
-    loss, right = (samples.inputs.new_zeros(len(rows)) for _ in range(2))
+    device, parts = samples.labels.device.type, []
     count = len(samples.labels) if picked is None else picked.shape[1]
     chunk = min(_SAMPLES_AT_ONCE.get(device, 250), count)
-    rows_at_once = max(1, _EVALUATED_AT_ONCE.get(device, 500) // chunk)
-    with torch.no_grad():
-        for start in range(0, len(rows), rows_at_once):
-            here = slice(start, min(start + rows_at_once, len(rows)))
-            for first in range(0, count, chunk):
-                inputs, labels = _met(samples, picked, here, slice(first, min(first + chunk, count)))
-                output: Any = logits(rows[here], inputs)
-                loss[here] += mean_losses(output, labels) * labels.shape[1]
-                right[here] += (output.argmax(-1) == labels).sum(1)
-    return Scores(loss / count, right / count)
-
-
-def _met(samples: Samples, picked: Tensor | None, here: slice, span: slice) -> tuple[Tensor, Tensor]:
-    """Inputs (row, sample, …) and labels (row, sample) that rows meet."""
-    if picked is not None:
-        index = picked[here, span]
-        return samples.inputs[index], samples.labels[index]
-    inputs, labels, number = samples.inputs[span], samples.labels[span], here.stop - here.start
-    return inputs.expand(number, *inputs.shape), labels.expand(number, -1)
+    for own, met in in_pieces(rows, picked, max(1, _EVALUATED_AT_ONCE.get(device, 500) // chunk)):
+        loss, right = (samples.inputs.new_zeros(len(own)) for _ in range(2))
+        for span in (slice(first, first + chunk) for first in range(0, count, chunk)):
+            index = span if met is None else met[:, span]
+            inputs, labels = samples.inputs[index], samples.labels[index]
+            if met is None:
+                inputs, labels = inputs.expand(len(own), *inputs.shape), labels.expand(len(own), -1)
+            with torch.no_grad():
+                output: Any = logits(own, inputs)
+                loss += mean_losses(output, labels) * labels.shape[1]
+            right += (output.argmax(-1) == labels).sum(1)
+        parts.append(Scores(loss / count, right / count))
+    return joined(parts)
 
 
 def evaluate_by_row(

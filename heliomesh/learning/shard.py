@@ -13,7 +13,6 @@ import torch
 from heliomesh.learning.replay import Replay
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.stacked import Scores
-from heliomesh.learning.strategy import StrategyReport
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.tasks.dataset import Dataset
 
@@ -44,14 +43,10 @@ class Shard:
         self._own, self._number = np.flatnonzero(part == number), number
         self._border = Border(build_topology(job.scenario), part, job.trace.delivered[job.episode])
         self._replay = Replay([job], dataset, settings, self._own)
+        self.setting = self._replay.setting  # the strategy that trains
         devices = self._replay.members[0].devices
         self._row = np.full(len(part), -1)  # of a device; -1: neither here nor a neighbour
         self._row[devices] = np.arange(len(devices))
-
-    @property
-    def report(self) -> StrategyReport:
-        """The strategy that trains."""
-        return self._replay.report
 
     def train(self, slot: int) -> tuple[npt.NDArray[np.float64], dict[int, Rows]]:
         """Train the own devices; their losses (own,), NaN where idle, and the rows to send to each other part."""

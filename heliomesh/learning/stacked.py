@@ -75,10 +75,6 @@ def joined(parts: Sequence[Scores]) -> Scores:
 class Strategy(Protocol):
     """A way to execute local steps."""
 
-    @property
-    def name(self) -> str:
-        """Its file in the catalog."""
-
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place on ``weights[rows]``; other rows are not touched.
 

@@ -79,7 +79,14 @@ class Instruction:
     operation: Any
     inputs: tuple[str, ...]
 
+    def is_kind(self, kind: str | type) -> bool:
+        """Whether it executes an operation of this type, or a function without parameters of this kind."""
+        if isinstance(kind, type):
+            return isinstance(self.operation, kind)
+        return isinstance(self.operation, PerSample) and self.operation.kind == kind
 
+
+Merged = tuple[Any, tuple[str, ...], tuple[Instruction, ...]]  # an operation, its inputs, and what it has taken in
 Executors = Mapping[Any, Callable[..., Tensor]]  # by type of operation: f(operation, activations…)
 
 
@@ -104,6 +111,24 @@ class Program:
             held[step.output] = execute(step.operation, *arguments) if execute else step.operation.call(*arguments)
         return held[self.result]
 
+    def only_producer(self, name: str, kind: str | type) -> Instruction | None:
+        """The instruction of a kind that makes an activation which one other instruction uses."""
+        uses = sum(step.inputs.count(name) for step in self.instructions) + (name == self.result)
+        makers = [step for step in self.instructions if step.output == name and step.is_kind(kind)]
+        return makers[0] if makers and uses == 1 else None
+
+    def merged(self, rule: Callable[["Program", Instruction], Merged | None]) -> "Program":
+        """The program with instructions merged with those before them, each in turn, as a rule has it."""
+        program = self
+        for step in self.instructions:
+            found = rule(program, step)
+            if found is not None:
+                operation, inputs, taken = found
+                new = replace(step, operation=operation, inputs=inputs)
+                left = tuple(new if one is step else one for one in program.instructions if one not in taken)
+                program = replace(program, instructions=left)
+        return program
+
 
 def refuse(strategy: str, reason: str) -> ScenarioError:
     """The error with which a strategy declines a model or an option."""
@@ -117,26 +142,15 @@ def refuse_repeated_layers(program: Program, strategy: str) -> None:
         raise refuse(strategy, "uses a layer twice, whose weights would move between its two gradients")
 
 
-def is_kind(step: Instruction, kind: str) -> bool:
-    """Whether an instruction is a function without parameters of this kind."""
-    return isinstance(step.operation, PerSample) and step.operation.kind == kind
-
-
-def only_producer(steps: list[Instruction], name: str, program: Program) -> Instruction | None:
-    """The instruction that makes an activation which one other instruction uses."""
-    uses = sum(step.inputs.count(name) for step in steps) + (name == program.result)
-    return next((step for step in steps if step.output == name), None) if uses == 1 else None
-
-
 def with_fused_pools(program: Program) -> Program:
     """The program with every ReLU before a pooling without overlap merged into it."""
-    steps = list(program.instructions)
-    for pool in [step for step in steps if is_kind(step, "max_pool") and step.operation.window]:
-        relu = only_producer(steps, pool.inputs[0], program)
-        if relu is not None and is_kind(relu, "relu"):
-            merged = Instruction(pool.output, FusedPool(pool.operation.window), relu.inputs)
-            steps = [merged if step is pool else step for step in steps if step is not relu]
-    return replace(program, instructions=tuple(steps))
+
+    def rule(program: Program, pool: Instruction) -> Merged | None:
+        known = pool.is_kind("max_pool") and pool.operation.window
+        relu = program.only_producer(pool.inputs[0], "relu") if known else None
+        return relu and (FusedPool(pool.operation.window), relu.inputs, (relu,))
+
+    return program.merged(rule)
 
 
 # Modules and functions that treat samples one by one, whatever their arguments.

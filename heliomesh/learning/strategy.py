@@ -8,8 +8,10 @@ memory of the CPU visit the device piece by piece. No result depends on the piec
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 from heliomesh.common import catalog
 from heliomesh.learning.optimiser import is_plain_sgd, optimiser_factory
 from heliomesh.learning.precision import Precision
+from heliomesh.learning.scoring import in_pieces
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Samples, Scores, Strategy, flat_weights, joined
 from heliomesh.learning.stacked_graph import FIELD
@@ -25,26 +28,12 @@ from heliomesh.scenario.schema import Learning
 from heliomesh.tasks.dataset import Dataset, find_dataset
 from heliomesh.tasks.model import is_perceptron
 
+Result = TypeVar("Result")
 STRATEGY_CATALOG = "heliomesh.learning.strategies"
 
 _CPU_ROWS = 64  # at once: more do not run faster
-_MANNERS = {"": {}, "compiled": {"compiled": True}, "eager": {"compiled": False}}  # what may follow a strategy's name
 _MEMORY_SHARE = 0.5  # of the free memory of a device for one piece
 _WEIGHT_SHARE = 0.6  # of the free memory of a device for the weights
-
-
-@dataclass(frozen=True)
-class StrategyReport:
-    """What was chosen."""
-
-    strategy: str
-    compiled: bool
-    bytes_per_row: int = 0  # of a device's memory, besides the weights; 0 on a CPU
-
-    @property
-    def setting(self) -> str:
-        """The strategy as the setting ``strategy`` names it."""
-        return f"{self.strategy}:{'compiled' if self.compiled else 'eager'}"
 
 
 @dataclass
@@ -52,15 +41,11 @@ class Chosen:
     """A strategy with the pieces it works in."""
 
     inner: Strategy
-    report: StrategyReport
+    setting: str  # the strategy as the setting ``strategy`` names it: its name and whether it is compiled
     device: torch.device  # that computes; weights may live elsewhere
+    bytes_per_row: int = 0  # of the device's memory, besides the weights; 0 on a CPU
     rows_at_once: int | None = None  # found at the first use, from the memory that is free then
     _stage: Tensor | None = None  # (row, parameter): visitors from the memory of the CPU
-
-    @property
-    def name(self) -> str:
-        """The strategy's name in the catalog."""
-        return self.inner.name
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place; see `Strategy.train`. Weights may be in the memory of the CPU."""
@@ -68,46 +53,41 @@ class Chosen:
         batches, start = batches.to(self.device), 0
         while start < len(rows):
             here = slice(start, start + self._piece(weights))
+            step = partial(self.inner.train, batches=batches[here], samples=samples, learning_rate=learning_rate)
             try:
-                losses[here] = self._train_piece(weights, rows[here], batches[here], samples, learning_rate)
+                losses[here] = self._near(weights, rows[here], step, moves=True)
             except torch.cuda.OutOfMemoryError:
                 self._shrink(here.stop - here.start)  # no strategy has changed a weight by then
                 continue
             start = here.stop
         return losses
 
-    def _train_piece(
-        self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float
-    ) -> Tensor:
-        if weights.device.type == self.device.type:
-            return self.inner.train(weights, rows, batches, samples, learning_rate)
-        stage, homes = self._visit(weights, rows)
-        losses = self.inner.train(stage, torch.arange(len(rows), device=self.device), batches, samples, learning_rate)
-        for home, visitor in zip(homes, stage, strict=False):
-            home.copy_(visitor, non_blocking=True)
-        torch.cuda.synchronize(self.device)
-        return losses
+    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
+        """Scores of ``weights[rows]``; see `Strategy.evaluate`."""
+        size = len(rows) if weights.device.type == self.device.type else self._piece(weights)
+        pieces = in_pieces(rows, picked, size)
+        score = partial(self.inner.evaluate, samples=samples)
+        return joined([self._near(weights, own, partial(score, picked=met)) for own, met in pieces])
 
-    def _visit(self, weights: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Copy rows to the device; they, and where they came from. The place stays the same, for captured graphs."""
+    def _near(
+        self, weights: Tensor, rows: Tensor, work: Callable[[Tensor, Tensor], Result], moves: bool = False
+    ) -> Result:
+        """Work with rows of weights; those in the memory of the CPU visit the device, and return if it moves them.
+
+        Visitors have the same place in every slot, for captured graphs.
+        """
+        if weights.device.type == self.device.type:
+            return work(weights, rows)
         if self._stage is None or len(self._stage) < len(rows):
             self._stage = torch.empty(len(rows), weights.shape[1], device=self.device)
         homes = [weights[row] for row in rows.tolist()]
         for home, visitor in zip(homes, self._stage, strict=False):
             visitor.copy_(home, non_blocking=True)
-        return self._stage, homes
-
-    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
-        """Scores of ``weights[rows]``; see `Strategy.evaluate`."""
-        if weights.device.type == self.device.type:
-            return self.inner.evaluate(weights, rows, samples, picked)
-        parts, size = [], self._piece(weights)
-        for start in range(0, len(rows), size):
-            stage, homes = self._visit(weights, rows[start : start + size])
-            visitors = torch.arange(len(homes), device=self.device)
-            met = None if picked is None else picked[start : start + size]
-            parts.append(self.inner.evaluate(stage, visitors, samples, met))
-        return joined(parts)
+        result = work(self._stage, torch.arange(len(rows), device=self.device))
+        for home, visitor in zip(homes if moves else (), self._stage, strict=False):
+            home.copy_(visitor, non_blocking=True)
+        torch.cuda.synchronize(self.device)
+        return result
 
     def _piece(self, weights: Tensor) -> int:
         """Rows at once: a power of two that leaves half of the free memory alone."""
@@ -115,7 +95,7 @@ class Chosen:
             self.rows_at_once = _CPU_ROWS
             if self.device.type == "cuda":
                 visitor_bytes = 0 if weights.device.type == "cuda" else 4 * weights.shape[1]
-                row_bytes = max(self.report.bytes_per_row + visitor_bytes, 1)
+                row_bytes = max(self.bytes_per_row + visitor_bytes, 1)
                 fitting = int(free_bytes(self.device) * _MEMORY_SHARE) // row_bytes
                 self.rows_at_once = 1 << max(fitting.bit_length() - 1, 0)
         return self.rows_at_once
@@ -153,27 +133,26 @@ def choose(
 ) -> Chosen:
     """A strategy for devices that make ``local_steps`` steps of ``batch`` samples.
 
-    It computes where the samples are. ``strategy`` is "auto", a file of `learning/strategies`, or that with
-    ":compiled" or ":eager" after it; raises ScenarioError where it cannot execute the model.
+    It computes where the samples are. ``strategy`` is "auto" or a file of `learning/strategies`; after it ":eager"
+    lets `fused` do without graphs, as all others do. Raises ScenarioError where it cannot execute the model.
     """
     check_strategy(strategy)
     device = samples.labels.device
     model = model.to(device)
 
-    def tried(name: str, **manner: bool) -> Chosen:
+    def tried(setting: str) -> Chosen:
         """A strategy of the catalog, compiled or not as asked or as it prefers."""
-        build = catalog.find(STRATEGY_CATALOG, name).build
-        made: Strategy = build(model, precision=precision, **manner)
-        memory = 0
-        if device.type == "cuda":
-            plain = build(model, precision=precision, compiled=False)  # compiled it needs no more
-            memory = _bytes_per_row(plain, flat_weights(model), samples, (1, local_steps, batch))
-        return Chosen(made, StrategyReport(name, bool(getattr(made, "compiled", False)), memory), device)
+        name, _, manner = setting.partition(":")
+        file = catalog.find(STRATEGY_CATALOG, name)
+        made: Strategy = file.build(model, precision)
+        eager = file.build(model, precision, compiled=False) if name == "fused" else made
+        size = (1, local_steps, batch)  # compiled it needs no more memory
+        memory = _bytes_per_row(eager, flat_weights(model), samples, size) if device.type == "cuda" else 0
+        if manner == "eager":
+            made = eager
+        return Chosen(made, f"{name}:{'eager' if made is eager else 'compiled'}", device, memory)
 
-    if strategy != "auto":
-        name, _, manner = strategy.partition(":")
-        return tried(name, **_MANNERS[manner])
-    *preferred, last = _by_preference(model, device)
+    *preferred, last = _by_preference(model, device) if strategy == "auto" else (strategy,)
     for name in preferred:
         try:
             return tried(name)
@@ -234,7 +213,7 @@ def check_strategy(strategy: str) -> None:
     """Refuse an unknown strategy."""
     name, _, manner = strategy.partition(":")
     known = catalog.names(STRATEGY_CATALOG)
-    if strategy != "auto" and (name not in known or manner not in _MANNERS):
-        expected = f"auto or one of {', '.join(known)}, followed by ':compiled', ':eager' or nothing"
+    if strategy not in ("auto", "fused:compiled") and (name not in known or manner not in ("", "eager")):
+        expected = f"auto or one of {', '.join(known)}, followed by ':eager' or nothing"
         hint = "" if name in known else catalog.nearest(name, known)
         raise ScenarioError(FIELD, expected, f"value {strategy!r}{hint}")

@@ -12,13 +12,14 @@ Every estimate is the largest over the visited points, here the first model and 
 ∇F_i is taken on at most 1,024 of the device's samples, evenly spaced.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.autograd.functional import vhp
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
@@ -27,7 +28,7 @@ from heliomesh.common.streams import stream
 from heliomesh.learning.minibatch import Minibatches
 from heliomesh.learning.run import Run
 from heliomesh.learning.settings import TrainJob
-from heliomesh.learning.stacked import Layout, flat_weights, layout_of
+from heliomesh.learning.stacked import flat_weights, layout_of
 from heliomesh.model.problem import build
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import LearningConstants, theorem1_cost, theorem1_terms
@@ -44,6 +45,7 @@ _MINIBATCHES = 8
 _TINY = 1e-30  # instead of zero, where a loss is flat
 
 Indices = npt.NDArray[np.int64]
+Loss = Callable[[Tensor, Indices], Tensor]
 
 
 @dataclass(frozen=True)
@@ -112,56 +114,49 @@ def diagnose(
     model = build_model(settings.model, dataset.input_shape, dataset.num_classes, seed, settings.buffers)
     points = [flat_weights(model), run.weights.mean(0).cpu()]
     minibatches = Minibatches(partition, seed, _MINIBATCHES, settings.batch)
-    constants = estimate_constants(_Loss(model, layout_of(model), dataset), partition, minibatches, points)
+    constants = estimate_constants(_loss_of(model, dataset), partition, minibatches, points)
     scale = 64 * max(constants.smoothness, _TINY) * settings.local_steps * problem.slots**0.5
     terms = theorem1_terms(problem, theorem1_cost(trace, episode), constants)
     return Theorem1(constants, terms, learning_rate=problem.num_devices**0.5 / scale)
 
 
-@dataclass(frozen=True)
-class _Loss:
+def _loss_of(model: nn.Module, dataset: Dataset) -> Loss:
     """Mean cross-entropy of some training samples as a function of flat weights (parameter,)."""
+    layout = layout_of(model)
 
-    model: nn.Module
-    layout: Layout
-    dataset: Dataset
+    def loss(weights: Tensor, samples: Indices) -> Tensor:
+        index, views = torch.from_numpy(samples), layout.views(weights)
+        parameters = {name: value.detach() if name in layout.frozen else value for name, value in views.items()}
+        return cross_entropy(
+            functional_call(model, parameters, (dataset.train_inputs[index],)), dataset.train_labels[index]
+        )
 
-    def value(self, weights: Tensor, samples: Indices) -> Tensor:
-        index = torch.from_numpy(samples)
-        frozen, views = self.layout.frozen, self.layout.views(weights)
-        parameters = {name: value.detach() if name in frozen else value for name, value in views.items()}
-        logits = functional_call(self.model, parameters, (self.dataset.train_inputs[index],))
-        return cross_entropy(logits, self.dataset.train_labels[index])
-
-    def gradient(self, weights: Tensor, samples: Indices) -> Tensor:
-        point = weights.clone().requires_grad_()
-        return torch.autograd.grad(self.value(point, samples), point)[0]
-
-    def curvature(self, weights: Tensor, samples: Indices, direction: Tensor) -> Tensor:
-        """The Hessian times a direction; (parameter,)."""
-        point = weights.clone().requires_grad_()
-        (slope,) = torch.autograd.grad(self.value(point, samples), point, create_graph=True)
-        return torch.autograd.grad(slope @ direction, point)[0]
+    return loss
 
 
 def estimate_constants(
-    loss: _Loss, partition: Partition, minibatches: Minibatches, points: Sequence[Tensor]
+    loss: Loss, partition: Partition, minibatches: Minibatches, points: Sequence[Tensor]
 ) -> LearningConstants:
     """The constants by the estimators above; the first of ``points`` (parameter,) is w̄_1."""
+
+    def gradient(point: Tensor, own: Indices) -> Tensor:
+        moving = point.clone().requires_grad_()
+        return torch.autograd.grad(loss(moving, own), moving)[0]
+
     devices = _spaced(np.arange(partition.num_devices), _MOST_DEVICES)
     batches = minibatches.of(devices, np.zeros_like(devices))  # (device, minibatch, batch)
     samples = [_spaced(partition.of(device), _GRADIENT_SAMPLES) for device in devices.tolist()]
     smoothness, local, dissimilarity, squared = [], [], [], []
     for point in points:
-        full = torch.stack([loss.gradient(point, own) for own in samples])  # ∇F_i; (device, parameter)
+        full = torch.stack([gradient(point, own) for own in samples])  # ∇F_i; (device, parameter)
         dissimilarity.append((full - full.mean(0)).square().sum(1).max())
-        for gradient, own, drawn in zip(full, samples, batches, strict=True):
-            noisy = [loss.gradient(point, batch) for batch in drawn]
-            local.append(torch.stack([(one - gradient).square().sum() for one in noisy]).mean())
+        for exact, own, drawn in zip(full, samples, batches, strict=True):
+            noisy = [gradient(point, batch) for batch in drawn]
+            local.append(torch.stack([(one - exact).square().sum() for one in noisy]).mean())
             squared.append(torch.stack([one.square().sum() for one in noisy]).mean())
             smoothness.append(_largest_curvature(loss, point, _spaced(own, _HESSIAN_SAMPLES)))
     with torch.no_grad():
-        first = [float(loss.value(points[0], own)) for own in samples]
+        first = [float(loss(points[0], own)) for own in samples]
     return LearningConstants(
         smoothness=max(smoothness),
         gradient_bound=float(max(squared)) ** 0.5,
@@ -171,11 +166,12 @@ def estimate_constants(
     )
 
 
-def _largest_curvature(loss: _Loss, point: Tensor, samples: Indices) -> float:
+def _largest_curvature(loss: Loss, point: Tensor, samples: Indices) -> float:
     """Power iteration from a fixed direction."""
     direction = torch.cos(torch.arange(len(point), dtype=torch.float32) ** 2)  # any that is the same every time
     for _ in range(_POWER_ITERATIONS):
-        direction = loss.curvature(point, samples, direction / direction.norm().clamp_min(_TINY))
+        unit = direction / direction.norm().clamp_min(_TINY)
+        direction = vhp(lambda weights: loss(weights, samples), point, unit)[1]
     return float(direction.norm())
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from heliomesh.common.arguments import Count, checked
 from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints, newest_of_all
-from heliomesh.learning.evaluation import COLUMNS, Evaluation, evaluate
+from heliomesh.learning.evaluation import COLUMNS, evaluate
 from heliomesh.learning.members import DivergedError, Member
 from heliomesh.learning.replay import Replay, Stack, state_names
 from heliomesh.learning.run import Floats, Run, machine, versions
@@ -107,21 +107,17 @@ class Training:
         checkpoints: Sequence[Checkpoints] = (),
     ) -> None:
         resumed = newest_of_all(checkpoints, work.notify)
-        for one in resumed:
-            for name, kind in (("second", float), ("strategy", str), ("device", str)):
-                if not isinstance(one.facts.get(name), kind):
-                    raise CheckpointError("checkpoint", f"a fact {name}", f"value {one.facts.get(name)!r:.40}")
-        self._stack, self._state_names = (
-            work.make_stack(jobs, dataset, settings),
-            state_names(jobs[0].scenario.learning),
-        )
+        for second in [one.facts.get("second") for one in resumed]:
+            wrong = not isinstance(second, float)
+            CheckpointError.when(wrong, "checkpoint", "a fact second", f"value {second!r:.40}")
+        self._stack = work.make_stack(jobs, dataset, settings)
+        self._state_names = state_names(jobs[0].scenario.learning)
         self._dataset, self._settings, self._origins = dataset, settings, origins
         self._observer, self._checkpoints = work.observer, checkpoints
         self._done = 0
         self._losses: list[Floats] = []  # (row,) of every slot since the last evaluation
-        self._evaluations: list[list[Evaluation]] = []  # by evaluated slot and run
-        self._second_before = 0.0  # spent before the last interruption
-        self._started = time.monotonic()
+        self._curves = [_no_curves(member.topology.num_devices) for member in self._stack.members]
+        self._started = time.monotonic()  # earlier by what was spent before the last interruption
         # the last checkpoints, or the start of the training: slots done, when by this process, and for how long
         self._written_done, self._written_second, self._write_second = 0, self._started, 0.0
         if resumed:
@@ -134,8 +130,9 @@ class Training:
                 for _ in track(slots, "train", self.num_slots_left):
                     pass
         except DivergedError as error:
-            several = len(self._stack.members) > 1
-            raise DivergedError(f"run {error.run}: {error}", error.run) if several else error from None
+            if len(self._stack.members) > 1:
+                error.args = (f"run {error.run}: {error}",)
+            raise
         return self.runs()
 
     @property
@@ -167,11 +164,16 @@ class Training:
         if self._done % self._settings.evaluate_every == 0 or not self.num_slots_left:
             total = len(self._dataset.test_labels)
             scored = min(self._settings.device_samples, total) if self.num_slots_left else total
-            self._evaluations.append(evaluate(self._stack, self._done, np.stack(self._losses), scored))
+            found = list(evaluate(self._stack, self._done, np.stack(self._losses), scored))
             self._losses.clear()
+            for curves, (row, accuracy, loss) in zip(self._curves, found, strict=True):
+                column = [[row[name]] for name in COLUMNS]
+                curves["metrics"] = np.hstack([curves["metrics"], column])
+                curves["accuracy"] = np.vstack([curves["accuracy"], accuracy])
+                curves["loss"] = np.vstack([curves["loss"], loss])
             with self._kept_if_cancelled():
-                for run, evaluation in enumerate(self._evaluations[-1]):
-                    self._observer(run, evaluation.row)
+                for run, (row, _, _) in enumerate(found):
+                    self._observer(run, row)
 
     def _is_due(self) -> bool:
         """Whether it is time for a checkpoint; those of a stack may be large: a twentieth of the time."""
@@ -204,13 +206,12 @@ class Training:
     def _checkpoint(self, run: int, state: Mapping[str, Tensor]) -> Checkpoint:
         """One run's part of the stack's state."""
         member = self._stack.members[run]
-        metrics, accuracy, loss = self._curves(run, member)
         losses = [one[member.rows] for one in self._losses]
         tensors = {name: stack[member.rows] for name, stack in state.items()}
         tensors["losses"] = torch.from_numpy(np.array(losses).reshape(-1, member.topology.num_devices))
-        tables = {"metrics": np.stack(list(metrics.values())), "accuracy": accuracy, "loss": loss}
-        tensors |= {f"{name} 0": torch.from_numpy(table) for name, table in tables.items()}
-        facts = {"second": self._seconds(), "strategy": self._stack.report.setting, "device": self._settings.device}
+        tensors |= {f"{name} 0": torch.from_numpy(table) for name, table in self._curves[run].items()}
+        facts = {"strategy": self._stack.setting, "device": self._settings.device}
+        facts["second"] = time.monotonic() - self._started
         return Checkpoint(self._done, tensors, facts)
 
     def _restore(self, found: Sequence[Checkpoint]) -> None:
@@ -222,10 +223,8 @@ class Training:
         self._stack.restore(joined, found[0].done)
         self._done = self._written_done = found[0].done
         self._losses = list(torch.cat([part["losses"] for part in parts], 1).numpy())
-        self._second_before = max(float(one.facts["second"]) for one in found)
-        self._evaluations = [
-            [_evaluation(part, number) for part in parts] for number in range(parts[0]["metrics 0"].shape[1])
-        ]
+        self._started -= max(float(one.facts["second"]) for one in found)
+        self._curves = [{name: part[f"{name} 0"].numpy() for name in self._curves[0]} for part in parts]
 
     def _check_shapes(self, member: Member, tensors: Mapping[str, Tensor], first: Mapping[str, Tensor]) -> None:
         """Refuse a checkpoint that does not fit its run and the stack's first: its seal does not tell."""
@@ -242,23 +241,13 @@ class Training:
                 actual = f"shape {shapes.get(name)}"
                 raise CheckpointError("checkpoint", f"{name} of shape {expected.get(name)}", actual)
 
-    def _curves(self, run: int, member: Member) -> tuple[dict[str, Floats], Floats, Floats]:
-        """Metrics by column, and accuracy and loss (evaluated slot, device) of one run so far."""
-        own = [evaluations[run] for evaluations in self._evaluations]
-        metrics = {name: np.array([one.row[name] for one in own], np.float64) for name in COLUMNS}
-        shape = (-1, member.topology.num_devices)
-        accuracy, loss = ([getattr(one, name) for one in own] for name in ("accuracy", "loss"))
-        return metrics, np.array(accuracy, np.float64).reshape(shape), np.array(loss, np.float64).reshape(shape)
-
-    def _seconds(self) -> float:
-        return self._second_before + time.monotonic() - self._started
-
     def runs(self) -> list[Run]:
         """The finished runs."""
         weights = self._stack.gather_state()["weights"]
+        columns = [dict(zip(COLUMNS, curves["metrics"], strict=True)) for curves in self._curves]
         return [
-            Run(*self._curves(run, member), weights[member.rows], self._provenance(run, member))
-            for run, member in enumerate(self._stack.members)
+            Run(columns[run], curves["accuracy"], curves["loss"], weights[member.rows], self._provenance(run, member))
+            for run, (member, curves) in enumerate(zip(self._stack.members, self._curves, strict=True))
         ]
 
     def _provenance(self, run: int, member: Member) -> dict[str, Any]:
@@ -277,20 +266,22 @@ class Training:
             "planner": job.trace.planner,
             "simulation_seed": job.trace.seed,
             "parameters": [[name, list(shape)] for name, shape in zip(layout.names, layout.shapes, strict=True)],
-            "strategy": self._stack.report.setting,
+            "strategy": self._stack.setting,
             "precision": self._settings.precision,
             **self._stack.facts,
             "runs_in_stack": len(self._stack.members),
-            "duration_second": self._seconds(),
+            "duration_second": time.monotonic() - self._started,
             "versions": versions(),
             "machine": machine(self._settings.device),
         }
 
 
-def _evaluation(tensors: Mapping[str, Tensor], number: int) -> Evaluation:
-    """One evaluation as a checkpoint holds it."""
-    row = dict(zip(COLUMNS, tensors["metrics 0"][:, number].tolist(), strict=True))
-    return Evaluation(row, tensors["accuracy 0"][number].numpy(), tensors["loss 0"][number].numpy())
+def _no_curves(num_devices: int) -> dict[str, Floats]:
+    """Of one run so far: metrics (column, evaluated slot), and accuracy and loss (evaluated slot, device)."""
+    return {
+        "metrics": np.empty((len(COLUMNS), 0)),
+        **{name: np.empty((0, num_devices)) for name in ("accuracy", "loss")},
+    }
 
 
 @contextmanager
@@ -309,10 +300,10 @@ def _polite_interrupt(enabled: bool) -> Iterator[Callable[[], int | None]]:
         asked.append(number)
 
     if enabled and threading.current_thread() is threading.main_thread():
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)  # Windows lacks one
-            handler = None if number is None else signal.getsignal(number)
-            if number is not None and callable(handler):
+        known = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        for number in known:  # Windows lacks one
+            handler = signal.getsignal(number)
+            if callable(handler):
                 before[number] = handler
                 signal.signal(number, handle)
     try:

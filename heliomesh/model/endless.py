@@ -6,7 +6,7 @@ the problem of one cycle whose first slot follows its last (`Problem.endless`) a
 Devices that do not see each other can take turns by the clock; so a planner may ask for several short cycles in one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -77,7 +77,7 @@ class Endless(ActionPolicy):
         """Its law of actions."""
         return self.cycle.action_prob(slot % self.period, seen)
 
-    def visible(self, device: int) -> frozenset[Variable] | None:
+    def visible(self, device: int) -> Collection[Variable] | None:
         """What the cycle's policy looks at."""
         return self.cycle.visible(device)
 

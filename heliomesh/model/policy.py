@@ -1,8 +1,9 @@
 """What a planner returns: a policy that acts on observations, and what is known about it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -12,11 +13,12 @@ import torch
 from torch import Tensor
 
 from heliomesh.common.arguments import checked
+from heliomesh.common.tensors import with_tensors
 from heliomesh.model import policy_checks as guard
 from heliomesh.model.factor import Variable, energy, site
 from heliomesh.model.overhead import Overhead, Talk
-from heliomesh.model.problem import Problem, with_tensors
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.model.problem import Problem
+from heliomesh.scenario.errors import ScenarioError, refuse
 
 _Item = TypeVar("_Item")
 
@@ -38,11 +40,12 @@ ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Noticed:
-    """What devices noticed in the slot before: their own harvests, their training, and the packets they got."""
+    """What devices noticed in the slot before: their own harvests, their own actions, and the packets they got."""
 
     harvested_joule: Tensor  # (batch, device), NaN where nobody knows
     arrived: Tensor  # (batch, edge) bool
     trained: Tensor  # (batch, device) bool
+    power_watt: Tensor  # (batch, device) at which they sent
     spent_ratio: Tensor | None = None  # (batch, device) measured over planned joules; NaN or None: not measured
 
     def of(self, episodes: Tensor) -> "Noticed":
@@ -62,6 +65,13 @@ class Observation:
     memory: tuple[Tensor, ...] = ()  # (batch, ...) each: what a policy with a method `recall` keeps from slot to slot
     heard: Tensor | None = None  # (batch, edge, message) bool: which control messages of the slot arrive; None: all
 
+    @classmethod
+    def nothing(cls, problem: Problem, batch: int) -> "Observation":
+        """Empty batteries and the first levels of channels and weather, to write into what is known."""
+        level = torch.zeros(batch, problem.channel.num_sites, dtype=torch.long, device=problem.device)
+        battery = torch.zeros(batch, problem.num_devices, dtype=torch.float64, device=problem.device)
+        return cls(level, battery, torch.zeros_like(battery, dtype=torch.long), torch.zeros_like(battery))
+
     def copied(self) -> "Observation":
         """The same numbers in tensors of their own: whoever gets them may write into them."""
         return with_tensors(self, Tensor.clone)
@@ -79,6 +89,15 @@ class Observation:
         count = len(self.uniform)
         return [self] if count <= batch else [self.of(piece) for piece in torch.split(torch.arange(count), batch)]
 
+    def mirrored(self, problem: Problem) -> "Observation":
+        """The state at the other end of every variable: full for empty, the best channel for the worst."""
+        level, weather = (
+            problem.channel.levels - 1 - self.channel_level,
+            problem.harvest.law.num_weather - 1 - self.weather,
+        )
+        battery = problem.battery.lacking(self.battery_joule)
+        return replace(self, channel_level=level, battery_joule=battery, weather=weather)
+
     def on_links(self, kept: Tensor) -> "Observation":
         """What is seen where only some links are left, (edge,) bool; memory stays as it is."""
         noticed = self.noticed and replace(self.noticed, arrived=self.noticed.arrived[:, kept])
@@ -92,6 +111,29 @@ class Observation:
         """Index tensors (batch,) of state variables on the planning grid."""
         table = {"site": self.channel_level, "energy": self.energy_state(problem)}
         return {variable: table[variable.kind][:, variable.owner] for variable in scope}
+
+
+class Sight(frozenset[Variable]):
+    """What a device sees: a set of state variables. Its action is *local*, a_j(s) = a_j(s') if s = s' within it."""
+
+    @classmethod
+    def within(cls, problem: Problem, device: int, hops: int) -> "Sight":
+        """The state variables of all devices at most so many links away."""
+        return cls(neighbourhood(problem, device, hops))
+
+    def owners(self, kind: str) -> list[int]:
+        """Numbers of the sites or devices whose state is in sight, rising."""
+        return sorted(variable.owner for variable in self if variable.kind == kind)
+
+    def of(self, seen: Observation, elsewhere: Observation) -> Observation:
+        """What is seen, with another observation's numbers wherever the device does not look."""
+        sites, devices = self.owners("site"), self.owners("energy")
+        level, battery, weather = (
+            t.clone() for t in (elsewhere.channel_level, elsewhere.battery_joule, elsewhere.weather)
+        )
+        level[:, sites] = seen.channel_level[:, sites]
+        battery[:, devices], weather[:, devices] = seen.battery_joule[:, devices], seen.weather[:, devices]
+        return replace(seen, channel_level=level, battery_joule=battery, weather=weather)
 
 
 @dataclass(frozen=True)
@@ -144,6 +186,8 @@ def refuse_memory(policy: Policy, planner: str, what: str) -> None:
 
 def decided(problem: Problem, policy: Policy, slot: int, seen: Observation) -> Decision:
     """What a policy decides about copies of what is seen; raises ScenarioError for what no policy may return."""
+    if slot == 0:
+        check_sight(policy, slot, seen)
     decision: object = policy.decide(slot, seen.copied())
     where, batch = type(policy).__name__, len(seen.battery_joule)
     if not isinstance(decision, Decision):
@@ -188,8 +232,15 @@ class ActionPolicy(ABC):
         """Action index of every device; (batch, device)."""
 
     def given(self, seen: Observation) -> Observation:
-        """What of an observation the policy is given: what it says that it looks at."""
-        return seen if self.looks_back or seen.noticed is None else replace(seen, noticed=None)
+        """What of an observation the policy is given: earlier slots if it looks back, channels if some are seen."""
+        if not self.looks_back and seen.noticed is not None:
+            seen = replace(seen, noticed=None)
+        return replace(seen, channel_level=seen.channel_level[:, :0]) if self._sees_no_channel else seen
+
+    @cached_property
+    def _sees_no_channel(self) -> bool:
+        claims = map(self.visible, range(self.problem.num_devices))
+        return not any(claim is None or any(one.kind == "site" for one in claim) for claim in claims)
 
     def checked_action(self, slot: int, seen: Observation) -> Tensor:
         """`action` of what is given; raises ScenarioError for anything but indices of actions."""
@@ -229,8 +280,8 @@ class ActionPolicy(ABC):
         guard.check_law(f"{type(self).__name__}.action_prob", prob, shape)
         return prob
 
-    def visible(self, device: int) -> frozenset[Variable] | None:
-        """State variables that the device's action can depend on; None: any."""
+    def visible(self, device: int) -> Collection[Variable] | None:
+        """State variables that the device's action can depend on, its `Sight`; None: any."""
         return None
 
     def decide(self, slot: int, seen: Observation) -> Decision:
@@ -240,17 +291,13 @@ class ActionPolicy(ABC):
 
 
 class OwnStatePolicy(ActionPolicy):
-    """A policy whose devices look at their own batteries and weather only; it is given nothing else."""
+    """A policy whose devices look at their own batteries and weather only."""
 
     looks_back = False
 
-    def given(self, seen: Observation) -> Observation:
-        """Batteries, weather and random numbers: no channels, and nothing of other slots."""
-        return Observation(seen.channel_level[:, :0], seen.battery_joule, seen.weather, seen.uniform)
-
-    def visible(self, device: int) -> frozenset[Variable]:
+    def visible(self, device: int) -> Sight:
         """Its own energy only."""
-        return frozenset([energy(device)])
+        return Sight([energy(device)])
 
 
 class PartPolicy(ActionPolicy):
@@ -258,9 +305,36 @@ class PartPolicy(ActionPolicy):
 
     looks_back = False
 
-    def visible(self, device: int) -> frozenset[Variable]:
+    def visible(self, device: int) -> Sight:
         """The state variables of its part."""
-        return frozenset(self.problem.part_of(device).states)
+        return Sight(self.problem.part_of(device).states)
+
+
+def check_sight(policy: Policy, slot: int, seen: Observation, devices: Sequence[int] | None = None) -> None:
+    """Refuse a policy that looks beyond what it says of its devices; by default of a few, which chance picks.
+
+    In the first episode the state outside a device's sight is mirrored: the device may not do otherwise.
+    """
+    if not isinstance(policy, ActionPolicy) or policy.visible(0) is None:
+        return
+    if devices is None:
+        count, first = len(seen.uniform[0]), seen.uniform[0, 0]
+        devices = [(int(first * count) + step) % count for step in range(min(count, _DEVICES_CHECKED))]
+    one = seen.of(torch.zeros(1, dtype=torch.long))
+    other = one.mirrored(policy.problem)
+    claims = [policy.visible(device) for device in devices]
+    views = [one if claim is None else Sight(claim).of(one, other) for claim in claims]
+    rows = one.of(torch.zeros(len(views) + 1, dtype=torch.long))
+    parts = ("channel_level", "battery_joule", "weather")
+    rows = replace(rows, **{part: torch.cat([getattr(view, part) for view in (*views, one)]) for part in parts})
+    chosen = policy.checked_action(slot, rows)
+    for device, row in zip(devices, chosen, strict=False):
+        actual = "another action where only the rest of the network differs"
+        where = f"{type(policy).__name__}.visible"
+        refuse(bool(row[device] != chosen[-1, device]), where, f"all that device {device} looks at", actual)
+
+
+_DEVICES_CHECKED = 4  # in every simulation; `heliomesh.testing` checks all
 
 
 def _picks_actions(problem: Problem, policy: Policy) -> bool:
@@ -356,6 +430,13 @@ class Plan:
 def as_plan(plan: Plan | Policy) -> Plan:
     """A plan as it is, or one of a policy about which nothing more is known."""
     return plan if isinstance(plan, Plan) else Plan(type(plan).__name__, plan)
+
+
+def neighbourhood(problem: Problem, device: int, hops: int) -> tuple[Variable, ...]:
+    """The state variables of all devices at most so many links away, each once, the nearest first."""
+    distance = problem.topology.within(device, hops)
+    near = sorted(distance, key=lambda member: (distance[member], member))
+    return tuple(dict.fromkeys(variable for member in near for variable in state_variables(problem, member)))
 
 
 def state_variables(problem: Problem, device: int) -> tuple[Variable, ...]:

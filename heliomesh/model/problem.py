@@ -1,10 +1,10 @@
 """The decision problem: kernels, actions, neighbourhoods and the independent parts it falls into."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -13,8 +13,10 @@ from torch import Tensor
 
 from heliomesh.common import catalog
 from heliomesh.common.arguments import checked
+from heliomesh.common.tensors import with_tensors
+from heliomesh.model.actions import Actions, action_energies, actions_on, consumption
 from heliomesh.model.factor import Variable, energy, site
-from heliomesh.model.workload import check_slot, compute_second, transmit_second
+from heliomesh.model.workload import check_slot, transmit_second
 from heliomesh.physics.battery import Battery, aligned_battery, build_battery, initial_level_law
 from heliomesh.physics.channel import Channel, build_channel
 from heliomesh.physics.harvesting import (
@@ -28,48 +30,12 @@ from heliomesh.physics.harvesting import (
     with_law,
 )
 from heliomesh.physics.link import Radio, build_link
-from heliomesh.physics.sending import build_sending
-from heliomesh.physics.storage import Consumption, build_consumption, build_losses
+from heliomesh.physics.storage import Consumption, build_losses
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import HARVEST_CATALOG, variant
-from heliomesh.scenario.section import MOST_JOULE, MOST_WATT, per_device
-
-_Holder = TypeVar("_Holder")
-
-
-@dataclass(frozen=True)
-class Actions:
-    """What a device may do in a slot: idle, send, train, or both; those that train come last, then powers rise."""
-
-    power_watt: Tensor  # (action,)
-    trained: Tensor  # (action,) bool
-    spent_joule: Tensor  # (device, action) drawn from storage
-    needed_joule: Tensor  # (device, action) what a battery must hold: spending and the slot's drain; nothing to idle
-    steps_up: Tensor  # (device, action) spending in battery grid steps, rounded up
-    overshoot: Tensor  # (device, action) what that is too much, in grid steps; a value left is interpolated by it
-    needed_steps_up: Tensor  # (device, action) what is needed in grid steps, rounded up
-
-    def __len__(self) -> int:
-        return len(self.power_watt)
-
-    @property
-    def index_type(self) -> torch.dtype:
-        """Smallest type that holds an action's index; the scenario allows 1000 powers."""
-        return torch.int8 if len(self) <= 128 else torch.int16
-
-    def last_of(self, allowed: Tensor) -> Tensor:
-        """Last allowed action, idle always being allowed: train if possible, then send as strongly as possible.
-
-        allowed (..., action) → (...).
-        """
-        return (allowed * self._order).argmax(-1)
-
-    @cached_property
-    def _order(self) -> Tensor:
-        """1, 2, … (action,)."""
-        return torch.arange(1, len(self) + 1, device=self.power_watt.device)
+from heliomesh.scenario.section import MOST_JOULE, MOST_WATT
 
 
 @dataclass(frozen=True)
@@ -307,7 +273,8 @@ class Problem:
         harvests = law.joule.reshape(1, -1) * (losses.charge_efficiency * law.scale).unsqueeze(1)
         first = self.battery.capacity_joule / max(self.scenario.energy.start_points - 1, 1)  # and its multiples
         energies = (self.actions.spent_joule, harvests, first, losses.drain_joule)
-        aligned = all(map(self.battery.aligned, energies)) and bool((losses.retention == 1).all())
+        keeps_all = bool((losses.kept_share(self.battery.capacity_joule) == 1).all())
+        aligned = all(map(self.battery.aligned, energies)) and keeps_all
         return aligned and self.scenario.energy.initial == "uniform-grid" and self.battery.levels > 1
 
     @cached_property
@@ -422,12 +389,6 @@ def built_like(problem: Problem, scenario: Scenario) -> Problem:
     return build(scenario, str(problem.device), str(problem.dtype).removeprefix("torch."))
 
 
-def actions_on(battery: Battery, power: Tensor, trained: Tensor, spent: Tensor, needed: Tensor) -> Actions:
-    """Actions with what they spend and need in steps of a battery grid."""
-    steps = battery.steps_up(spent), battery.overshoot(spent), battery.steps_up(needed)
-    return Actions(power, trained, spent, needed, *steps)
-
-
 def with_levels(problem: Problem, levels: int | None) -> Problem:
     """The problem on a grid of so many levels that rounds spending up least; as it is for None."""
     if levels is None:
@@ -522,66 +483,3 @@ def torch_device(device: str) -> torch.device:
         return torch.device(device)
     present = "cpu or cuda" if count else "cpu (no CUDA device is present)"
     raise ScenarioError("device", present, f"value {device!r}")
-
-
-def action_set(scenario: Scenario) -> tuple[Tensor, Tensor]:
-    """Powers [W] and training of all actions; (action,) each."""
-    settings = scenario.energy
-    separate = settings.actions == "separate"
-    silent = [0.0] if separate or settings.train_only else []
-    sending = list(settings.powers_watt[1:])
-    untrained = [0.0, *(sending if separate else [])]
-    power = torch.tensor([*untrained, *silent, *sending], dtype=torch.float64)
-    return power, torch.arange(len(power)) >= len(untrained)
-
-
-def action_energies(scenario: Scenario) -> tuple[Tensor, Tensor, Tensor]:
-    """Powers [W] (action,), training (action,) and energies drawn [J] (device, action) of all actions.
-
-    e = e_cmp·β + e_com, where storage is ideal.
-    """
-    power, beta = action_set(scenario)
-    spent = consumption(scenario).drawn_joule(power.unsqueeze(1), beta.unsqueeze(1)).T.contiguous()
-    largest = float(spent.max())
-    refuse(
-        not largest <= MOST_JOULE, "energy.powers_watt", f"spending of at most {MOST_JOULE:g} J", f"value {largest:g}"
-    )
-    return power, beta, spent
-
-
-def consumption(scenario: Scenario) -> Consumption:
-    """What devices consume: training, sending, and what no action changes."""
-    sending = build_sending(scenario.energy, transmit_second(scenario))
-    return build_consumption(scenario, sending, compute_joule(scenario))
-
-
-def compute_joule(scenario: Scenario) -> list[float]:
-    """Energy of K local steps per device [J]: given, power times time, or e_cmp = κ K I² c |ξ|."""
-    settings, devices = scenario.energy, scenario.network.devices
-    if settings.compute_joule is not None:
-        return per_device(settings.compute_joule, devices)
-    if settings.compute_watt is not None:
-        watts = per_device(settings.compute_watt, devices)
-        return [watt * second for watt, second in zip(watts, compute_second(scenario), strict=True)]
-    samples = scenario.learning.local_steps * scenario.learning.batch
-    frequency = np.array(per_device(settings.cpu_hz, devices))
-    cycles = np.array(per_device(settings.cycles_per_sample, devices))
-    with np.errstate(over="ignore"):
-        joule = settings.capacitance * samples * frequency**2 * cycles
-    if not joule.max() <= MOST_JOULE:
-        raise ScenarioError("energy.cpu_hz", f"κ K I² c |ξ| of at most {MOST_JOULE:g} J", f"value {joule.max():g}")
-    energies: list[float] = joule.tolist()
-    return energies
-
-
-def with_tensors(holder: _Holder, change: Callable[[Tensor], Tensor]) -> _Holder:
-    """A frozen dataclass with its tensors changed, and those of dataclasses and tuples within it."""
-    found: Any = holder
-    if isinstance(found, Tensor):
-        found = change(found)
-    elif type(found) is tuple:
-        found = tuple(with_tensors(entry, change) for entry in found)
-    elif is_dataclass(found):
-        kind: Any = type(found)  # sooner made anew than by `replace`
-        found = kind(*(with_tensors(getattr(found, field.name), change) for field in fields(found)))
-    return cast(_Holder, found)

@@ -1,13 +1,15 @@
-"""How long a slot's work takes: an update on air, and the training before it.
+"""How long a slot's work takes, an update on air and the training before it, and the energy of that training.
 
 A model's bits and operations are counted in `tasks/footprint.py`, and only where a scenario asks for them.
 """
 
 import math
 
+import numpy as np
+
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
-from heliomesh.scenario.section import per_device
+from heliomesh.scenario.section import MOST_JOULE, per_device
 from heliomesh.tasks import footprint
 
 
@@ -47,6 +49,25 @@ def check_slot(scenario: Scenario, sending_second: float) -> None:
     training, slot = max(compute_second(scenario)), scenario.energy.slot_second
     expected = f"room for training and sending, {training:.4g} s + {sending_second:.4g} s"
     refuse(not training + sending_second <= slot * (1 + _DUST), "energy.slot_second", expected, f"value {slot:g}")
+
+
+def compute_joule(scenario: Scenario) -> list[float]:
+    """Energy of K local steps per device [J]: given, power times time, or e_cmp = κ K I² c |ξ|."""
+    settings, devices = scenario.energy, scenario.network.devices
+    if settings.compute_joule is not None:
+        return per_device(settings.compute_joule, devices)
+    if settings.compute_watt is not None:
+        watts = per_device(settings.compute_watt, devices)
+        return [watt * second for watt, second in zip(watts, compute_second(scenario), strict=True)]
+    samples = scenario.learning.local_steps * scenario.learning.batch
+    frequency = np.array(per_device(settings.cpu_hz, devices))
+    cycles = np.array(per_device(settings.cycles_per_sample, devices))
+    with np.errstate(over="ignore"):
+        joule = settings.capacitance * samples * frequency**2 * cycles
+    if not joule.max() <= MOST_JOULE:
+        raise ScenarioError("energy.cpu_hz", f"κ K I² c |ξ| of at most {MOST_JOULE:g} J", f"value {joule.max():g}")
+    energies: list[float] = joule.tolist()
+    return energies
 
 
 _DUST = 1e-9  # of a slot, for rounded sums

@@ -7,6 +7,8 @@ or draw them with another dash or mark.
 
 from typing import NamedTuple
 
+import numpy as np
+
 
 class Colour(NamedTuple):
     """One colour on light and on dark grounds."""
@@ -60,7 +62,6 @@ _OTHERS = {
 # Paul Tol's "muted" scheme: ten colours for classes of samples, never beside the schemes' own
 CLASSES = "#332288 #88ccee #44aa99 #117733 #999933 #ddcc77 #cc6677 #882255 #aa4499 #dddddd"
 LINES = ("#332288", "#117733", "#999933", "#cc6677", "#882255", "#aa4499")  # those of them that lines can have
-_DARK_END, _LIGHT_END = (0, 34, 78), (254, 232, 56)  # of a ramp of rising lightness, for more classes than colours
 
 
 def scheme_colour(scheme: str) -> Colour:
@@ -83,10 +84,11 @@ def theme_css() -> str:
 
 
 def class_colours(classes: int) -> list[str]:
-    """One colour per class of samples."""
-    named, ends = CLASSES.split(), list(zip(_DARK_END, _LIGHT_END, strict=True))
+    """One colour per class of samples; a ramp of rising lightness for more classes than named colours."""
+    named = CLASSES.split()
     if classes <= len(named):
         return named[:classes]
-    shares = (index / (classes - 1) for index in range(classes))
-    ramp = (bytes(round((1 - share) * low + share * high) for low, high in ends) for share in shares)
-    return [f"#{colour.hex()}" for colour in ramp]
+    from matplotlib import colormaps  # slow to import
+    from matplotlib.colors import to_hex
+
+    return [to_hex(colour) for colour in colormaps["cividis"](np.linspace(0, 1, classes))]

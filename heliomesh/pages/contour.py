@@ -5,19 +5,21 @@ the border of what meets the target, rings mark the smallest pairs that do.
 """
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes as Panel
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Ellipse
+from matplotlib.ticker import MaxNLocator
 
 from heliomesh.pages.colours import GROUNDS, INKS
 from heliomesh.pages.drawing import INK, PAPER, drawing, svg_text
-from heliomesh.studies.sizing import BatteryPanel, Prices, Sizing
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes as Panel
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
+from heliomesh.pages.sizing_words import description
+from heliomesh.studies.sizing import Prices, Sizing
 
 _NUM_LINES = 6  # of equal means, about
 
@@ -46,10 +48,8 @@ def contour_svg(sizing: Sizing, title: str, prices: Prices | None = None, look: 
         return svg_text(contour(sizing, title, prices, look), title, description(sizing, prices))
 
 
-def contour(sizing: Sizing, title: str, prices: Prices | None = None, look: Look = LIGHT) -> "Figure":
+def contour(sizing: Sizing, title: str, prices: Prices | None = None, look: Look = LIGHT) -> Figure:
     """The picture; columns of cells are capacities and rows are panels, each at its number."""
-    from matplotlib.figure import Figure
-
     axes = sizing.axes
     columns, rows = len(axes.capacity_joule), len(axes.panel)
     figure = Figure(figsize=(max(1.3 + 0.95 * columns, 7.5), 1.9 + 0.6 * rows), layout="constrained")
@@ -66,49 +66,14 @@ def contour(sizing: Sizing, title: str, prices: Prices | None = None, look: Look
     return figure
 
 
-def description(sizing: Sizing, prices: Prices | None = None) -> str:
-    """What the picture shows, for those who cannot see it."""
-    target, pairs = sizing.target, sizing.smallest
-    limit, each = ("least", "") if target.measure == "accuracy" else ("most", " per device and slot")
-    aim = f"{target.measure} of at {limit} {target.value:g}"
-    text = f"Mean {target.measure}{each} of {len(sizing.found)} pairs of battery capacity and panel; target: {aim}. "
-    if sizing.is_drained:
-        text += f"At most {100 * target.most_dark:g} % of device slots may be dark. "
-    if not pairs:
-        return text + f"No pair meets it; the best is {in_words(sizing, sizing.best)}."
-    text += "The smallest pairs that meet it: " + "; ".join(in_words(sizing, pair) for pair in pairs) + "."
-    text += "" if prices is None else f" The cheapest is {in_words(sizing, sizing.cheapest(prices))}."
-    return " ".join([text, *border_notes(sizing)])
-
-
-def in_words(sizing: Sizing, pair: BatteryPanel) -> str:
-    """A pair with what was found there."""
-    found = sizing.found[pair]
-    where = f"{pair.capacity_joule:g} J with {pair.panel:g} {sizing.axes.panel_unit}"
-    dark = f", {100 * found.dark.mean:.1f} % dark" if sizing.is_drained else ""
-    return f"{where} ({found.mean:.4g} ± {found.half_width:.2g}{dark})"
-
-
-def border_notes(sizing: Sizing) -> list[str]:
-    """A sentence for each of the smallest pairs beyond which nothing was tried."""
-    unit = sizing.axes.panel_unit
-    return [
-        f"{pair.capacity_joule:g} J with {pair.panel:g} {unit} lies at the border of the grid "
-        f"({' and '.join(border)}): nothing beyond was tried."
-        for pair, border in sizing.at_border.items()
-    ]
-
-
 def _grid(sizing: Sizing, column: str) -> Matrix:
     """A column of the table of all pairs; NaN where nothing was tried."""
     table = sizing.table().pivot(index="panel", columns="capacity_joule", values=column)
     return table.to_numpy(dtype=np.float64)
 
 
-def _cells(panel: "Panel", sizing: Sizing, look: Look) -> None:
+def _cells(panel: Panel, sizing: Sizing, look: Look) -> None:
     """Colours and means; where nothing was tried, stripes and the outcome that follows."""
-    from matplotlib.colors import LinearSegmentedColormap
-
     quality = LinearSegmentedColormap.from_list("quality", (look.worst, look.best))
     colours = quality if sizing.target.measure == "accuracy" else quality.reversed()
     means, meets = _grid(sizing, "mean"), _grid(sizing, "meets")
@@ -123,10 +88,8 @@ def _cells(panel: "Panel", sizing: Sizing, look: Look) -> None:
         panel.text(column, row, text, ha="center", va="center", fontsize=9, bbox=margin)
 
 
-def _lines(panel: "Panel", sizing: Sizing, look: Look) -> None:
+def _lines(panel: Panel, sizing: Sizing, look: Look) -> None:
     """Where the mean, linear between pairs, has round values and where it is at the target."""
-    from matplotlib.ticker import MaxNLocator
-
     means, target = _grid(sizing, "mean"), sizing.target.value
     low, high = np.nanmin(means), np.nanmax(means)
     levels = MaxNLocator(_NUM_LINES).tick_values(low, high)
@@ -136,7 +99,7 @@ def _lines(panel: "Panel", sizing: Sizing, look: Look) -> None:
             panel.contour(means, wanted, colors=colour, linewidths=width, linestyles=dash)
 
 
-def _border(panel: "Panel", sizing: Sizing, look: Look) -> None:
+def _border(panel: Panel, sizing: Sizing, look: Look) -> None:
     """The sides between cells that meet the target and cells that do not."""
     meets = _grid(sizing, "meets")
     for row, column in np.argwhere(meets[:, 1:] != meets[:, :-1]):
@@ -145,9 +108,7 @@ def _border(panel: "Panel", sizing: Sizing, look: Look) -> None:
         panel.plot([column - 0.5, column + 0.5], [row + 0.5] * 2, color=look.border, linewidth=3)
 
 
-def _rings(panel: "Panel", sizing: Sizing, prices: Prices | None, look: Look) -> None:
-    from matplotlib.patches import Ellipse
-
+def _rings(panel: Panel, sizing: Sizing, prices: Prices | None, look: Look) -> None:
     cheapest = sizing.cheapest(prices) if prices is not None and sizing.smallest else None
     for pair in sizing.smallest:
         place = sizing.axes.capacity_joule.index(pair.capacity_joule), sizing.axes.panel.index(pair.panel)
@@ -155,10 +116,8 @@ def _rings(panel: "Panel", sizing: Sizing, prices: Prices | None, look: Look) ->
             panel.add_patch(Ellipse(place, 0.7 + grown, 0.62 + grown, fill=False, edgecolor=look.ink, linewidth=1.6))
 
 
-def _legend(sizing: Sizing, prices: Prices | None, look: Look) -> list["Line2D"]:
+def _legend(sizing: Sizing, prices: Prices | None, look: Look) -> list[Line2D]:
     """Marks with their meaning."""
-    from matplotlib.lines import Line2D
-
     sign = "≥" if sizing.target.measure == "accuracy" else "≤"
     goal = f"{sizing.target.measure} {sign} {sizing.target.value:g}"
     goal += f" and darkness ≤ {100 * sizing.target.most_dark:g} %" if sizing.is_drained else ""

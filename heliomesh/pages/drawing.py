@@ -1,6 +1,6 @@
 """Pictures as SVG text: equal numbers give equal bytes, words stay text, and a description says what is shown.
 
-matplotlib is imported when something is drawn: commands that draw nothing start without it.
+Commands import pictures when they draw one: matplotlib takes a second to load.
 """
 
 import io
@@ -8,10 +8,10 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # slow to import
-    from matplotlib.figure import Figure
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 
 INK, PAPER = "#222222", "#ffffff"
 _STYLE: Any = {  # matplotlib's names are a type of their own
@@ -30,15 +30,13 @@ _GROUND = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
 @contextmanager
 def drawing(ink: str = INK, paper: str = PAPER) -> Iterator[None]:
     """The look of all pictures, for the time in which one is made and written."""
-    from matplotlib import rc_context
-
     colours = dict.fromkeys(_INKED, ink) | dict.fromkeys(_GROUND, paper)
     with rc_context(_STYLE | colours), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's fonts draw the words, not ours
         yield
 
 
-def svg_text(figure: "Figure", title: str, description: str) -> str:
+def svg_text(figure: Figure, title: str, description: str) -> str:
     """The figure as SVG, with a title and a description for those who cannot see it; call it within `drawing`."""
     out = io.StringIO()
     figure.savefig(out, format="svg", metadata={"Title": title, "Date": None, "Creator": None})

@@ -7,10 +7,12 @@ intervals show what the comparison shows.
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from heliomesh.common.durable import make_folder, write_text
 from heliomesh.jobs.job import IDEAL
@@ -19,10 +21,6 @@ from heliomesh.pages.drawing import drawing, svg_text
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.live import UNCHANGED, Survivors
 from heliomesh.studies.results import Result, num_common_seeds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # what figures call the planners
 _PLANNER = {
@@ -83,9 +81,7 @@ def _write(
 
 def _figure(
     panels: Mapping[str, Lines], looks: dict[str, Look], title: str, place: str | None, reference: str | None
-) -> "Figure":
-    from matplotlib.figure import Figure
-
+) -> Figure:
     columns = min(len(panels), _MOST_COLUMNS)
     rows = math.ceil(len(panels) / columns)
     heights = [3.6, 2.4] if reference in looks else [3.6]
@@ -137,7 +133,7 @@ def _gains(lines: Lines, reference: str) -> Lines:
     return gains
 
 
-def _fill(panel: "Axes", lines: Lines, looks: dict[str, Look], marked: bool) -> None:
+def _fill(panel: Axes, lines: Lines, looks: dict[str, Look], marked: bool) -> None:
     """Draw lines with their intervals: as bars at marked places, as a band over slots."""
     panel.set_visible(True)
     panel.grid(alpha=0.3)

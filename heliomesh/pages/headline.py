@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from heliomesh.bounds.dual import is_quick
-from heliomesh.model.problem import action_set, build
+from heliomesh.model.actions import action_set
+from heliomesh.model.problem import build
 from heliomesh.pages.colours import scheme_colour
 from heliomesh.pages.run_folder import RunFolder
 from heliomesh.pages.schemes import SchemeRuns, scenario_hash

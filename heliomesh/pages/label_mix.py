@@ -1,16 +1,13 @@
 """The label distribution of a partition as an SVG picture: one stacked bar per device, one colour per class."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.figure import Figure
 
 from heliomesh.pages.colours import class_colours
 from heliomesh.pages.drawing import drawing, svg_text
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _MOST_DEVICES_TOLD = 20
 _CLASSES_A_COLUMN = 14  # of the legend
@@ -29,10 +26,8 @@ def label_mix_svg(
         return svg_text(label_mix(counts, names, title), title, _description(counts, names))
 
 
-def label_mix(counts: npt.NDArray[np.int64], names: Sequence[str], title: str) -> "Figure":
+def label_mix(counts: npt.NDArray[np.int64], names: Sequence[str], title: str) -> Figure:
     """The picture; every class is one path."""
-    from matplotlib.figure import Figure
-
     devices, classes = counts.shape
     columns = -(-classes // _CLASSES_A_COLUMN)
     figure = Figure(figsize=(9 + columns, 3.8), layout="constrained")

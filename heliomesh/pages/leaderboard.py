@@ -1,14 +1,10 @@
 """The leaderboard as a page of Markdown: who leads overall, every scenario in full, and where numbers come from."""
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from heliomesh.common.memory_limit import readable
-from heliomesh.pages.intervals import interval_text
-from heliomesh.pages.tables import markdown_table
-from heliomesh.simulation.diagnostics import Interval
+from heliomesh.pages.intervals import cell, markdown_table
 from heliomesh.studies.bench.bench import PLANNING_SECONDS
 from heliomesh.studies.bench.board import Leaderboard, Placement
 from heliomesh.studies.bench.line import BenchLine, label_of
@@ -47,12 +43,11 @@ def overall_text(board: Leaderboard) -> str:
 
 
 def _overall(own: Mapping[Any, Any], scenarios: int) -> list[str]:
-    means = ["" if math.isnan(own[name]) else f"{own[name]:.2f}" for name in ("rank", "accuracy_rank")]
-    gap = "" if math.isnan(own["gap"]) else f"{100 * own['gap']:.2f}"
     absent = scenarios - own["measured"]
     notes = [f"{own['refused']} refused"] * (own["refused"] > 0) + [f"{absent} not run yet"] * (absent > 0)
     count = f"{own['measured'] - own['refused']}" + (f" ({', '.join(notes)})" if notes else "")
-    return [_code(own["planner"]), means[0], gap, means[1], count]
+    rank, gap, accuracy_rank = cell(own["rank"], ".2f"), cell(own["gap"], ".2%"), cell(own["accuracy_rank"], ".2f")
+    return [_code(own["planner"]), rank, gap, accuracy_rank, count]
 
 
 def _scenario(board: Leaderboard, one: BenchScenario) -> str:
@@ -84,23 +79,18 @@ _HEAD = _UNTRAINED.replace("gap %", "gap % | accuracy % | against the best")
 def _row(own: Placement, trained: bool) -> list[str]:
     if own.entry.refusal:
         return [_code(own.label), f"refused: {own.entry.refused_for}", *[""] * (8 if trained else 6)]
-    mark = "" if own.entry.converged else " *"
-    learned = [_percent(own.accuracy), _percent(own.behind_accuracy, "+")] if trained else []
+    learned = [cell(own.accuracy, ".2%"), cell(own.behind_accuracy, "+.2%")] if trained else []
     return [
-        f"{_code(own.label)}{mark}",
-        "" if own.cost is None else interval_text(own.cost, ".3f"),
-        "" if own.behind is None else interval_text(own.behind, "+.3f"),
-        _percent(own.gap, "+"),
+        _code(own.label) + ("" if own.entry.converged else " *"),
+        cell(own.cost, ".3f"),
+        cell(own.behind, "+.3f"),
+        cell(own.gap, "+.2%"),
         *learned,
-        "" if own.joule is None else f"{1000 * own.joule:.0f}",
-        f"{own.entry.process_seconds:.1f}",
-        readable(own.entry.offline_bytes),
-        readable(own.entry.online_bytes_per_slot),
+        cell(own.joule and 1000 * own.joule, ".0f"),
+        cell(own.entry.process_seconds, ".1f"),
+        cell(own.entry.offline_bytes, "B"),
+        cell(own.entry.online_bytes_per_slot, "B"),
     ]
-
-
-def _percent(value: Interval | None, sign: str = "") -> str:
-    return "" if value is None else interval_text(value, f"{sign}.2f", 100)
 
 
 def _remarks(standings: Sequence[Placement]) -> Iterable[str]:

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -57,11 +57,10 @@ def report(
     TrainingError, TraceError, TooLargeError, ScenarioError
         Where a folder holds no runs that fit on a page.
     """
-    with TemporaryDirectory() as folder:
-        if isinstance(runs, Comparison):
-            page = report_page(runs.save_runs(folder), title, every, runs.absences())
-        else:
-            page = report_page(runs, title, every)
+    absences = runs.absences() if isinstance(runs, Comparison) else ()
+    with TemporaryDirectory() as kept:
+        folders = runs.save_runs(kept) if isinstance(runs, Comparison) else runs
+        page = report_page(folders, title, every, absences)
     write_text(Path(out), page)
     return Path(out)
 
@@ -78,28 +77,25 @@ def report_page(
 
 def render(data: dict[str, Any]) -> str:
     """Put data into the page."""
-    style, script = page_style(), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS.split())
     told = data.get("answer", {})
     parts = {
-        "policy": (
-            f"default-src 'none'; script-src '{source_hash(script)}'; style-src '{source_hash(style)}'; "
-            "img-src data:; base-uri 'none'; form-action 'none'"
-        ),
         "title": escape(data["title"].encode("utf-8", "replace").decode()),
         "answer": escape(told.get("sentence", "")),
         "details": escape(told.get("details", "")),
         "refusals": "".join(f"<li>{escape(sentence)}</li>" for sentence in data.get("refusals", ())),
-        "style": style,
-        "script": script,
         "data": embedded_json(data),
     }
+    return filled("page.html", parts, "\n".join(_asset(f"{name}.js") for name in _SCRIPTS.split()))
+
+
+def filled(template: str, parts: Mapping[str, str], script: str = "") -> str:
+    """A page with these parts, the style of all pages, and a policy under which only that and the script work."""
+    style = theme_css() + _asset("page.css")
+    scripts = f"script-src '{source_hash(script)}'; " if script else ""
+    own = f"{scripts}style-src '{source_hash(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
+    whole = {**parts, "policy": f"default-src 'none'; {own}", "style": style, "script": script}
     # one pass: what is put in is not searched for further places
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _asset("page.html"))
-
-
-def page_style() -> str:
-    """The style of all pages, with colours for light and dark screens."""
-    return theme_css() + _asset("page.css")
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: whole[place[1]], _asset(template))
 
 
 def embedded_json(value: object) -> str:

@@ -2,19 +2,17 @@
 
 import math
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from heliomesh.model.policy import Plan
 from heliomesh.pages.colours import scheme_colour
 from heliomesh.pages.drawing import drawing, svg_text
 from heliomesh.simulation.diagnostics import Interval
 from heliomesh.studies.compare import Comparison
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _MARKERS = "osD^vPX<>p*hd1H"  # planners differ by shape too, not by colour alone
 _HOLLOW: Any = {"markersize": 8, "fillstyle": "none", "markeredgewidth": 1.8, "capsize": 3}  # shows what lies below
@@ -32,10 +30,8 @@ def pareto_svg(comparison: Comparison, title: str) -> str:
         return svg_text(pareto(comparison, title), title, told)
 
 
-def pareto(comparison: Comparison, title: str) -> "Figure":
+def pareto(comparison: Comparison, title: str) -> Figure:
     """The picture; refused planners are left out."""
-    from matplotlib.figure import Figure
-
     figure, drawn = Figure(figsize=(11, 4.6), layout="constrained"), _drawn(comparison)
     left, right = figure.subplots(1, 2, sharey=True)
     _fill(left, drawn, [plan.seconds for plan, _ in drawn])
@@ -52,7 +48,7 @@ def _drawn(comparison: Comparison) -> list[tuple[Plan, Interval]]:
     return [(row.plan, row.gap) for row in comparison.rows if row.plan is not None and row.gap is not None]
 
 
-def _fill(panel: "Axes", drawn: list[tuple[Plan, Interval]], places: list[float]) -> None:
+def _fill(panel: Axes, drawn: list[tuple[Plan, Interval]], places: list[float]) -> None:
     """Draw gaps with their intervals over a logarithmic axis, which has a place for zero where it is needed."""
     for (plan, gap), place, marker in zip(drawn, places, cycle(_MARKERS), strict=False):
         colour, spread = scheme_colour(plan.planner).light, 100 * np.nan_to_num(gap.half_width)

@@ -3,16 +3,14 @@
 `publish` writes them with their picture.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-import numpy.typing as npt
 
 from heliomesh.common.durable import make_folder, write_text
 from heliomesh.pages.figures import draw
-from heliomesh.pages.intervals import interval_text
+from heliomesh.pages.intervals import cell, markdown_table
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.line import BASELINE, Line
 from heliomesh.studies.reproduce import Figure
@@ -48,12 +46,6 @@ def figure_text(figure: Figure) -> str:
     return "\n".join(lines) + "\n"
 
 
-def markdown_table(head: str, rows: Iterable[Sequence[str]], rule: str = "---") -> list[str]:
-    """Lines of a table, whose head names columns between bars, and an empty one."""
-    count = len(head.split(" | "))
-    return [f"| {head} |", f"|{f'{rule}|' * count}", *(f"| {' | '.join(cells)} |" for cells in rows), ""]
-
-
 _COLUMNS = (
     "setting | scheme | at | accuracy % | over the run % | average model % | update loss | trains % | arrived % |"
     " joule | seeds"
@@ -63,10 +55,9 @@ _COLUMNS = (
 def _table(figure: Figure) -> list[str]:
     rows = []
     for one in figure.results:
-        percents = (one.accuracy, one.accuracy_over_run, one.average_accuracy)
-        cells = [interval_text(interval(percent), ".2f") for percent in percents]
-        cells += [interval_text(interval(one.cost), ".3f")]
-        cells += [f"{100 * fmean(one.noted(name)):.1f}" for name in ("participation", "delivery")]
+        cells = [cell(interval(of), ".2f") for of in (one.accuracy, one.accuracy_over_run, one.average_accuracy)]
+        cells += [cell(interval(one.cost), ".3f")]
+        cells += [cell(fmean(one.noted(name)), ".1%") for name in ("participation", "delivery")]
         rows.append([*_words(one.line), *cells, f"{one.final('spent_joule').mean():.0f}", str(len(one.runs))])
     rows += [[*_words(line), "not run yet", *[""] * 7] for line in figure.absent]
     return markdown_table(_COLUMNS, rows)
@@ -74,7 +65,7 @@ def _table(figure: Figure) -> list[str]:
 
 def _words(line: Line) -> tuple[str, str, str]:
     """Setting, scheme and place."""
-    return line.setting, line.scheme.label, "" if line.place is None else f"{line.place:g}"
+    return line.setting, line.scheme.label, cell(line.place, "g")
 
 
 def _comparisons(figure: Figure) -> list[str]:
@@ -96,35 +87,28 @@ def _radio(figure: Figure) -> list[str]:
     rows = []
     per_joule = {(one.line.setting, one.label): one.accuracy / joule for one, joule in joules}
     for one, joule in joules:
-        setting = one.line.setting
-        own, reference = per_joule[setting, one.label], per_joule.get((setting, str(figure.against)))
-        cells = [setting, one.label, interval_text(interval(joule), ".1f"), interval_text(interval(own), ".3f")]
-        cells += ["" if reference is None else f"{interval_text(interval(own / reference), '.2f')} times"]
-        rows.append(cells)
+        own = per_joule[one.line.setting, one.label]
+        reference = per_joule.get((one.line.setting, str(figure.against)))
+        times = "" if reference is None else f"{cell(interval(own / reference), '.2f')} times"
+        rows.append([one.line.setting, one.label, cell(interval(joule), ".1f"), cell(interval(own), ".3f"), times])
     head = f"setting | scheme | joule on radio | accuracy % per joule on radio | against {figure.against}"
     return markdown_table(head, rows)
 
 
 def _shares(figure: Figure) -> list[str]:
     """What each of several changes is worth, averaged over all orders in which they can be made."""
-    found = figure.shares
-    if not found:
-        return []
-    changes = list(next(iter(found.values())))
-    rows = [
-        [setting, *(interval_text(interval(worth[name]), "+.2f") for name in changes), *_sum_of(worth)]
-        for setting, worth in found.items()
-    ]
-    return markdown_table(" | ".join(["points by change (Shapley)", *changes, "all together"]), rows)
-
-
-def _sum_of(worth: Mapping[str, npt.NDArray[np.float64]]) -> list[str]:
-    return [interval_text(interval(np.sum(list(worth.values()), axis=0)), "+.2f")]
+    found = {
+        setting: {**worth, "all together": np.sum(list(worth.values()), axis=0)}
+        for setting, worth in figure.shares.items()
+    }
+    rows = [[setting, *(cell(interval(one), "+.2f") for one in worth.values())] for setting, worth in found.items()]
+    heads = ["points by change (Shapley)", *next(iter(found.values()), {})]
+    return markdown_table(" | ".join(heads), rows) if rows else []
 
 
 def _tested(estimate: Estimate) -> tuple[str, str]:
     """An estimate and its p-value, as two cells."""
-    text = interval_text(estimate.points, "+.2f")
+    text = cell(estimate.points, "+.2f")
     touches_zero = round(abs(estimate.points.mean), 2) <= round(estimate.points.half_width, 2)  # as printed
     return f"**{text}**" if estimate.sign and not touches_zero else text, f"{estimate.p_value:.2g}"
 

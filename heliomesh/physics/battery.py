@@ -1,7 +1,7 @@
 """The battery: continuous in the simulator, a grid for planning.
 
-``b ← min(λ (b − e − D)⁺ + η_in u, b_max)``, 0 ≤ e ≤ b; an ideal battery loses nothing: λ = η_in = 1, D = 0
-(`storage.py`). On a grid, what follows a slot is split between the two nearest points so that its mean is kept.
+``b ← min(λ (b − e − D)⁺ + η_in u, b_max)``; an ideal battery loses nothing: λ = η_in = 1, D = 0 (`storage.py`). On a
+grid, what follows a slot is split between the two nearest points so that its mean is kept.
 Spending goes one of two ways. Rounded *up* it costs whole steps: integers serve as tables' indices, and a
 plan is always affordable. Rounded to the *mean* the left energy is split like harvest: a value there is interpolated
 between its two neighbours. Either grid only approximates the continuous battery: rounding up costs energy, and a
@@ -10,13 +10,14 @@ split is a lottery. `bounds/minorant.py` turns a grid into a bound.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from heliomesh.common.tensors import with_tensors
 from heliomesh.physics.harvesting import HarvestLaw
 from heliomesh.physics.storage import Losses
 from heliomesh.scenario.scenario import Scenario
@@ -48,11 +49,16 @@ class Battery:
 
     @property
     def losses(self) -> Losses:
-        """λ, η_in and D of every device."""
+        """What every device's storage loses."""
         if self.given_losses is not None:
             return self.given_losses
         one = torch.ones_like(self.capacity_joule)
         return Losses(one, one, torch.zeros_like(one))
+
+    @property
+    def present(self) -> Tensor:
+        """Whether a device has a battery; one that is away has none; (device,)."""
+        return self.capacity_joule > 0
 
     @property
     def drains(self) -> bool:
@@ -62,7 +68,7 @@ class Battery:
     def of(self, devices: Tensor) -> "Battery":
         """The batteries of some devices, by their numbers."""
         step = None if self.chosen_step_joule is None else self.chosen_step_joule[devices]
-        losses = Losses(*(numbers[devices] for numbers in vars(self.losses).values()))
+        losses = with_tensors(self.losses, lambda numbers: numbers[devices])
         return Battery(self.capacity_joule[devices], self.levels, self.rounding, step, losses)
 
     def on_grid(self, levels: int, rounding: Literal["up", "mean"], step_joule: Tensor | None = None) -> "Battery":
@@ -115,31 +121,45 @@ class Battery:
         """Whether stored energy (..., device) pays for spending (device, action) → (..., device, action)."""
         return pays(battery_joule.unsqueeze(-1), spent_joule)
 
+    def lacking(self, battery_joule: Tensor) -> Tensor:
+        """What batteries lack to be full [J]; (..., device)."""
+        return self.capacity_joule - battery_joule
+
     def dark(self, battery_joule: Tensor) -> Tensor:
         """Whether stored energy does not pay for the drain: nothing else is then affordable; (..., device)."""
         return ~pays(battery_joule, self.losses.drain_joule)
 
-    def step(self, battery_joule: Joules, spent_joule: Joules, harvested_joule: Joules) -> tuple[Joules, Joules]:
-        """Next stored energy and the harvest that overflows [J], from spending e + D; shapes (..., device).
+    def step(
+        self, battery_joule: Joules, drawn_joule: Joules, harvested_joule: Joules, told_joule: Joules | None = None
+    ) -> tuple[Joules, Joules, Joules]:
+        """What is spent, the next stored energy, and the harvest that overflows [J]; shapes (..., device).
 
-        Tensors or arrays: NumPy begins sooner, which tells where devices are few.
+        e + D is drawn as far as the battery holds it, after what was paid for messages. Tensors or arrays: NumPy
+        begins sooner, which tells where devices are few.
         """
-        capacity, retention, efficiency = self._numbers[isinstance(battery_joule, np.ndarray)]
-        filled = retention * (battery_joule - spent_joule).clip(min=0) + efficiency * harvested_joule
+        capacity, losses = (
+            self._numbers if isinstance(battery_joule, np.ndarray) else (self.capacity_joule, self.losses)
+        )
+        if told_joule is None:
+            spent = drawn_joule.clip(max=battery_joule)
+        else:
+            spent = drawn_joule.clip(max=(battery_joule - told_joule).clip(min=0)) + told_joule
+        left = (battery_joule - spent).clip(min=0)
+        filled = losses.kept_share(left) * left + losses.charge_efficiency * harvested_joule
         stored = filled.clip(max=capacity)
-        return stored, (filled - stored) / efficiency
+        return spent, stored, (filled - stored) / losses.charge_efficiency
 
     @cached_property
-    def _numbers(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Capacity, λ and η_in as tensors, and as arrays; (device,) each."""
-        tensors = self.capacity_joule, self.losses.retention, self.losses.charge_efficiency
-        return tensors, tuple(one.numpy(force=True) for one in tensors)
+    def _numbers(self) -> tuple[npt.NDArray[np.float64], Losses]:
+        """Capacity and losses as arrays."""
+        return with_tensors((self.capacity_joule, self.losses), lambda tensor: tensor.numpy(force=True))
 
     def kept_steps(self) -> tuple[Tensor, Tensor]:
         """What drain and leakage leave of every level, λ (l − D)⁺: whole grid steps and the rest; (device, level)."""
-        losses, step = self.losses, self.step_joule.unsqueeze(1)
-        level = torch.arange(self.levels, dtype=step.dtype, device=step.device)
-        kept = losses.retention.unsqueeze(1) * (level - losses.drain_joule.unsqueeze(1) / step).clamp_min(0)
+        losses, step = self.losses, self.step_joule
+        level = torch.arange(self.levels, dtype=step.dtype, device=step.device).unsqueeze(1)
+        left = (level - losses.drain_joule / step).clamp_min(0)
+        kept = (losses.kept_share(left * step) * left).T
         whole = torch.floor(kept + TOLERANCE)
         return whole.long(), (kept - whole).clamp(0, 1)
 

@@ -1,11 +1,10 @@
 """What storage loses, and what a device draws from it in every slot whatever it does.
 
-    b ← min(b^max, λ (b − e − D)⁺ + η_in u)
+    b ← min(b^max, λ r + η_in u),    r = (b − e − D)⁺
 
 e is drawn for training and sending, D for listening, sleeping and waking; both include what the converter loses. λ is
-what a slot's leakage leaves, η_in the share of the harvest that is stored. The law is linear between empty and full,
-so grids keep its means and bounds their proofs. `scenario/storages` has published numbers, which a scenario's own
-replace.
+the share of r that a slot's leakage leaves, η_in the share of the harvest that is stored. A *law* says what λ is: one
+file of `physics/storages` each. `scenario/storages` has published numbers, which a scenario's own replace.
 """
 
 from dataclasses import dataclass, replace
@@ -15,23 +14,35 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from heliomesh.common import catalog
 from heliomesh.physics.piecewise import linear
 from heliomesh.physics.sending import Sending
 from heliomesh.scenario import parts
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import STORAGE_CATALOG, variant
 from heliomesh.scenario.section import MOST_JOULE, per_device
-
-_DAY_SECOND = 86400.0
 
 
 @dataclass(frozen=True)
 class Losses:
-    """The numbers of the law; shape (device,) each."""
+    """The numbers of a law, and the linear one; shape (device,) each. Zeros in what a law adds make it linear."""
 
-    retention: Tensor  # λ
+    retention: Tensor  # λ, the largest where it depends on r: bounds count with it
     charge_efficiency: Tensor  # η_in
     drain_joule: Tensor  # D
+
+    def kept_share(self, left_joule: Any) -> Any:
+        """λ of what is left, r [J], by tensors or arrays; (..., device), or (device,) where r does not matter."""
+        return self.retention
+
+    @property
+    def linear(self) -> "Losses":
+        """The linear law that leaves at least as much."""
+        return Losses(self.retention, self.charge_efficiency, self.drain_joule)
+
+
+LOSSLESS = ("retention", "charge_efficiency")  # numbers that are 1 where nothing is lost; all others are 0
 
 
 @dataclass(frozen=True)
@@ -59,19 +70,33 @@ class Converter:
         return torch.where(drawn_watt <= self.drawn_watt[0], drawn_watt * ratio[0], above)
 
 
-def storage_settings(scenario: Scenario) -> dict[str, Any]:
-    """Charge efficiency, leakage and converter efficiency: the scenario's own, else those of its storage."""
-    energy, published = scenario.energy, _sheet(scenario.energy.storage)
-    own = {name: getattr(energy, name) for name in ("charge_efficiency", "leak_per_day", "converter_efficiency")}
-    return {name: getattr(published, name) if value is None else value for name, value in own.items()}
+def _published(scenario: Scenario, name: str) -> Any:
+    """A number of the scenario's own, else of its storage's sheet."""
+    own = getattr(scenario.energy, name)
+    return getattr(_sheet(scenario.energy.storage), name) if own is None else own
 
 
 _sheet = cache(partial(parts.read, "storage"))
 
 
+def charge_efficiency(scenario: Scenario) -> Tensor:
+    """η_in; (device,)."""
+    return by_device(_published(scenario, "charge_efficiency"), scenario.network.devices)
+
+
+def leak_per_day(scenario: Scenario) -> Tensor:
+    """Share of what is stored that a day takes; (device,)."""
+    return by_device(_published(scenario, "leak_per_day"), scenario.network.devices)
+
+
+def slot_days(scenario: Scenario) -> float:
+    """A slot in days."""
+    return scenario.energy.slot_second / 86400.0
+
+
 def build_converter(scenario: Scenario) -> Converter:
     """The converter of all devices."""
-    efficiency = storage_settings(scenario)["converter_efficiency"]
+    efficiency = _published(scenario, "converter_efficiency")
     points = [(1.0, efficiency)] if isinstance(efficiency, float) else efficiency
     load, share = (torch.tensor(column, dtype=torch.float64) for column in zip(*points, strict=True))
     return Converter(load, load / share)
@@ -98,6 +123,10 @@ class Consumption:
         """Delivered to the radio while it sends; (..., device) → (..., device)."""
         return self.sending.joule(power_watt) + self.wake_joule * (power_watt > 0)
 
+    def slot_joule(self, power_watt: Tensor, trained: Tensor) -> Tensor:
+        """All that is drawn in a slot, e + D, if the battery holds it; (..., device) → (..., device)."""
+        return self.drawn_joule(power_watt, trained) + self.drain_joule
+
     def drawn_joule(self, power_watt: Tensor, trained: Tensor) -> Tensor:
         """e, drawn for training and sending; (..., device) → (..., device)."""
         load_watt = self.sending.drawn_watt(power_watt)
@@ -121,7 +150,7 @@ def build_consumption(scenario: Scenario, sending: Sending, compute_joule: list[
     """All that devices consume; raises ScenarioError where it is more than numbers hold."""
     energy, converter, devices = scenario.energy, build_converter(scenario), scenario.network.devices
     receive, listen, sleep, wake = (
-        _by_device(value, devices)
+        by_device(value, devices)
         for value in (energy.receive_watt, energy.listen_second, energy.sleep_watt, energy.wake_joule)
     )
     listening = receive * listen + torch.where(listen > 0, wake, 0.0)
@@ -134,7 +163,7 @@ def build_consumption(scenario: Scenario, sending: Sending, compute_joule: list[
     return Consumption(
         converter=converter,
         training_joule=training,
-        training_watt=training / energy.slot_second if computing is None else _by_device(computing, devices),
+        training_watt=training / energy.slot_second if computing is None else by_device(computing, devices),
         standby_joule=listening + sleeping,
         drain_joule=drain,
         wake_joule=torch.where(listen > 0, 0.0, wake),
@@ -144,15 +173,12 @@ def build_consumption(scenario: Scenario, sending: Sending, compute_joule: list[
 
 
 def build_losses(scenario: Scenario, drain_joule: Tensor) -> Losses:
-    """Leakage by the length of a slot, charging, and the drain (device,)."""
-    devices, settings = scenario.network.devices, storage_settings(scenario)
-    leak = _by_device(settings["leak_per_day"], devices)
-    return Losses(
-        retention=(1 - leak) ** (scenario.energy.slot_second / _DAY_SECOND),
-        charge_efficiency=_by_device(settings["charge_efficiency"], devices),
-        drain_joule=drain_joule,
-    )
+    """The numbers of the scenario's storage law, with the drain (device,)."""
+    law = variant(STORAGE_CATALOG, scenario.storage.source, "storage.source")
+    losses: Losses = catalog.function(law, "build")(scenario.storage, scenario, drain_joule)
+    return losses
 
 
-def _by_device(value: float | tuple[float, ...], devices: int) -> Tensor:
+def by_device(value: float | tuple[float, ...], devices: int) -> Tensor:
+    """One number for all, or one each; (device,)."""
     return torch.tensor(per_device(value, devices), dtype=torch.float64)

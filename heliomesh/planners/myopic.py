@@ -164,7 +164,7 @@ class Solver:
         """
         problem = self.problem
         error = error_prob(problem.link, problem.topology, power, gain / problem.link.path_gain)
-        return update_loss(problem, error, (power > 0) | (problem.scenario.energy.actions == "separate"))
+        return update_loss(problem, error, (power > 0) | problem.actions.apart)
 
     def _best_per_part(self, power: Tensor, gain: Tensor) -> Tensor:
         cost = self.device_costs(gain, power)  # (start, batch, device)
@@ -214,16 +214,15 @@ class Continuous:
 
         With separate actions such devices train first, and all send with the energy that is left.
         """
-        problem, settings = self.problem, self.problem.scenario.energy
+        problem, actions = self.problem, self.problem.actions
         compute, stored = problem.compute_joule, seen.battery_joule - problem.consumption.drain_joule
         able = stored >= compute
-        separate = settings.actions == "separate"
-        left = stored - (compute * able if separate else compute)
-        limit = problem.consumption.most_watt(left).clamp(0, float(problem.actions.power_watt.max()))
+        left = stored - (compute * able if actions.apart else compute)
+        limit = problem.consumption.most_watt(left).clamp(0, float(actions.power_watt.max()))
         power = self.solver.powers(problem.channel.fading(seen.channel_level), limit)
-        if separate:
+        if actions.apart:
             return Decision(power, able)
-        return Decision(power, (power > 0) | able if settings.train_only else power > 0)
+        return Decision(power, (power > 0) | able if actions.trains_silently else power > 0)
 
 
 @dataclass(frozen=True)

@@ -23,30 +23,24 @@ from torch import Tensor
 
 from heliomesh.bounds.minorant import plan_grid
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB
+from heliomesh.grid.after_spending import EnergyAfterAction, Floats, Ints, NumpyEnergyLookup, is_few
 from heliomesh.grid.best_response import descend, starting_laws
-from heliomesh.grid.energy_after_action import EnergyAfterAction
-from heliomesh.grid.numpy_lookup import Floats, Ints, NumpyEnergyLookup, is_few
+from heliomesh.grid.joint_choice import JointChoice, RoundsOptions
 from heliomesh.grid.single_device import action_laws
-from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, endless_plan, one_cycle
-from heliomesh.model.overhead import Talk, coordination_overhead, coordination_talk
+from heliomesh.model.endless import TURN_SLOTS, endless_plan, one_cycle
 from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import ActionPolicy, Ahead, Observation, OwnStatePolicy, Plan, untracked
+from heliomesh.model.policy import Ahead, Observation, OwnStatePolicy, Plan, untracked
 from heliomesh.model.problem import Problem
 from heliomesh.slot.coordination import Coordination
 from heliomesh.slot.enumerated_cost import cost_form
 from heliomesh.slot.ties import first_least, first_least_of
 
 
-class Options(EndlessOptions):
+class Options(RoundsOptions):
     """Options of the price planner."""
 
     coordinate: bool = Field(True, description="decide each slot with neighbours; false: no online messages")
-    sweeps: Annotated[int, Field(ge=1, le=100_000)] = Field(30, description="most sweeps of best responses")
     restarts: Annotated[int, Field(ge=0, le=100_000)] = Field(1, description="further starts from random action laws")
-    rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(8, description="most coordinate rounds per slot")
-    messages: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
-        None, description="min-sum rounds before them; default 10 under half duplex, else none"
-    )
     levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
         None, description="points of its battery grid; default: up to 41, which divide the energies of actions best"
     )
@@ -70,88 +64,58 @@ class Alone(OwnStatePolicy):
         few = self.action_ahead(slot, seen)
         if few is not None:
             return few
-        left = EnergyAfterAction(self.problem, seen)
-        value = left.values(self.futures[slot]) + self.prices[slot]
-        return first_least(value.masked_fill(~left.affordable, torch.inf))
+        return self.least(slot, EnergyAfterAction(self.problem, seen))
 
     def ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
         """Decisions by NumPy, for few devices."""
         if not is_few(self.problem, weather.shape[1]):
             return None
-        entries = self.numpy_lookup.first_entries(weather)
+        lookup, futures = NumpyEnergyLookup(self.problem), self.futures.numpy()
+        entries = lookup.first_entries(weather)
 
         def decide(number: int, battery_joule: Floats) -> Ints:
-            values = self.values_few(slots[number], battery_joule, entries[number])
-            return self.least_few(slots[number], self.numpy_lookup.affordable(battery_joule), values)
+            values = lookup.values(futures[slots[number]], entries[number], lookup.place(battery_joule))
+            return self.least_few(slots[number], lookup.affordable(battery_joule), values)
 
         return decide
 
-    def values_few(self, slot: int, battery_joule: Floats, first_entry: Ints) -> Floats:
-        """Value of the energy that every action leaves, by NumPy; (batch, device, action)."""
-        lookup = self.numpy_lookup
-        return lookup.values(self.futures[slot].numpy(), first_entry, lookup.place(battery_joule))
+    def least(self, slot: int, left: EnergyAfterAction) -> Tensor:
+        """The least of price and future; (batch, device)."""
+        value = left.values(self.futures[slot]) + self.prices[slot]
+        return first_least(value.masked_fill(~left.affordable, torch.inf))
 
     def least_few(self, slot: int, affordable: npt.NDArray[np.bool_], values: Floats) -> Ints:
-        """The least of price and future, whose values are given."""
+        """The same by NumPy, from the values of the energy left; (batch, device, action)."""
         return first_least_of(np.where(affordable, self.prices[slot].numpy() + values, np.inf), -1)
-
-    @cached_property
-    def numpy_lookup(self) -> NumpyEnergyLookup:
-        """What actions leave, by NumPy."""
-        return NumpyEnergyLookup(self.problem)
 
 
 @dataclass(frozen=True)
-class Coordinated(ActionPolicy):
-    """Joint decisions at energy prices."""
+class Coordinated(JointChoice):
+    """Joint decisions at energy prices; rounds start from the devices' own choices."""
 
     problem: Problem
     coordination: Coordination
     alone: Alone
     rounds: int
     messages: int
-    looks_back = False
 
-    @property
-    def talk(self) -> Talk:
-        """The state and a price per action, then rounds."""
-        first_bytes = 1 + 4 * len(self.problem.actions)
-        return coordination_talk(self.problem, first_bytes=first_bytes, messages=self.messages, rounds=self.rounds)
+    @cached_property
+    def first_bytes(self) -> int:
+        """Its state, and its price per action."""
+        return 1 + 4 * len(self.problem.actions)
 
-    def action(self, slot: int, seen: Observation) -> Tensor:
-        """Coordinate rounds from the devices' own choices, from silence and from the min-sum messages' advice."""
-        few = self.action_ahead(slot, seen)
-        if few is not None:
-            return few
-        batch = self.coordination.batch(self.coordination.shares_tables(self.messages))
-        return torch.cat([self._decide(slot, piece) for piece in seen.pieces(batch)])
+    @cached_property
+    def futures(self) -> Tensor | None:
+        """Values of the energy left."""
+        return self.alone.futures
 
-    def _decide(self, slot: int, seen: Observation) -> Tensor:
-        coordination, problem = self.coordination, self.problem
-        left = EnergyAfterAction(problem, seen)
-        price = left.values(self.alone.futures[slot]) + problem.idle_cost
-        price = price.masked_fill(~left.affordable, torch.inf)
-        tables = coordination.slot_tables(seen.channel_level, price, self.messages)
-        own = self.alone.action(slot, seen)
-        return coordination.decide(tables, price, [own, torch.zeros_like(own)], self.rounds, self.messages)
+    def first_choice(self, slot: int, left: EnergyAfterAction) -> Tensor:
+        """What devices choose alone."""
+        return self.alone.least(slot, left)
 
-    def ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
-        """Decisions by NumPy, for few devices."""
-        if not is_few(self.problem, weather.shape[1]):
-            return None
-        coordination, alone = self.coordination, self.alone
-        now = [coordination.costs_ahead(group, channel_level) for group in coordination.groups]
-        entries, idle = alone.numpy_lookup.first_entries(weather), alone.numpy_lookup.idle_cost
-
-        def decide(number: int, battery_joule: Floats) -> Ints:
-            slot, costs = slots[number], [cost[number] for cost in now]
-            affordable = alone.numpy_lookup.affordable(battery_joule)
-            values = alone.values_few(slot, battery_joule, entries[number])
-            price = np.where(affordable, idle + values, np.inf)
-            own = alone.least_few(slot, affordable, values)
-            return coordination.decide_few(costs, price, own, self.rounds, self.messages)
-
-        return decide
+    def first_choice_few(self, slot: int, affordable: npt.NDArray[np.bool_], values: Floats | None) -> Ints:
+        """The same by NumPy."""
+        return self.alone.least_few(slot, affordable, values)
 
 
 def plan(context: PlannerContext[Options]) -> Plan:
@@ -176,19 +140,8 @@ def _plan(context: PlannerContext[Options]) -> Plan:
         return Plan("prices alone", alone, expected_cost=cost, converged=best.converged, rounds=best.sweeps)
     messages = coordination.message_rounds(options.messages)
     policy = Coordinated(problem, coordination, alone, options.rounds, messages)
-    return Plan(
-        "prices",
-        policy,
-        converged=best.converged,
-        rounds=best.sweeps,
-        overhead=coordination_overhead(
-            problem,
-            first_bytes=1 + 4 * len(problem.actions),  # its state, and its price per action
-            messages=messages,
-            rounds=options.rounds,
-            table_entries=problem.slots * problem.num_energy,
-        ),
-    )
+    overhead = policy.overhead(problem.slots * problem.num_energy)
+    return Plan("prices", policy, converged=best.converged, rounds=best.sweeps, overhead=overhead)
 
 
 _MOST_LEVELS = 41

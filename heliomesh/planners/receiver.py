@@ -20,7 +20,6 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import Annotated, NamedTuple
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -28,15 +27,14 @@ from torch import Tensor
 from heliomesh.bounds.minorant import plan_grid
 from heliomesh.bounds.receiver_classes import receiver_terms, surroundings
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.grid.after_spending import EnergyAfterAction, Floats, Ints, JointTable, NumpyEnergyLookup
 from heliomesh.grid.best_response import descend, starting_laws
 from heliomesh.grid.cycle_fixed_point import most_rounds
-from heliomesh.grid.energy_after_action import EnergyAfterAction
 from heliomesh.grid.exact import backward_induction, induction_bytes
-from heliomesh.grid.numpy_lookup import Floats, Ints, JointTable, NumpyEnergyLookup, is_few, last_of
-from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, cycle_of, endless_plan
-from heliomesh.model.overhead import Talk, coordination_overhead, coordination_talk
+from heliomesh.grid.joint_choice import JointChoice, RoundsOptions, TablesAhead
+from heliomesh.model.endless import TURN_SLOTS, cycle_of, endless_plan
 from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan
+from heliomesh.model.policy import Observation, Plan
 from heliomesh.model.problem import Part, Problem, interpolated
 from heliomesh.slot.coordination import Coordination, Group, Tables
 from heliomesh.slot.enumerated_cost import cost_form
@@ -44,7 +42,7 @@ from heliomesh.slot.enumerated_cost import cost_form
 _REMEDY = "lower the degree, levels or channel.levels, raise memory_gib, or use the planner 'prices'"
 
 
-class Options(EndlessOptions):
+class Options(RoundsOptions):
     """Options of the receiver planner."""
 
     levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
@@ -59,13 +57,6 @@ class Options(EndlessOptions):
         None,
         description="most states × joint actions of a receiver's table; devices' own values take the place of tables "
         "where one is larger; default: what a few seconds allow",
-    )
-    sweeps: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        30, description="most sweeps of best responses, where there are no tables"
-    )
-    rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(8, description="most coordinate rounds per slot")
-    messages: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
-        None, description="min-sum rounds before them; default 10 under half duplex, else none"
     )
     own_share: Annotated[float, Field(ge=0, le=1)] | None = Field(
         None, description="half duplex: share of a device's idle penalty booked on itself; default .6 lazy, .7 plain"
@@ -87,10 +78,8 @@ class Stored(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ReceiverTables(ActionPolicy):
+class ReceiverTables(JointChoice):
     """Joint decisions on the receivers' tables, or at the devices' own values."""
-
-    looks_back = False
 
     problem: Problem
     coordination: Coordination
@@ -100,32 +89,15 @@ class ReceiverTables(ActionPolicy):
     futures: Tensor | None  # (slot, device, energy): value of the energy left, instead of tables
     rounds: int
     messages: int
+    first_bytes = 2  # its energy state
 
-    @property
-    def talk(self) -> Talk:
-        """The energy state, then rounds."""
-        return coordination_talk(self.problem, first_bytes=2, messages=self.messages, rounds=self.rounds)
-
-    def action(self, slot: int, seen: Observation) -> Tensor:
-        """Coordinate rounds from the last affordable actions, from silence and from the min-sum messages' advice."""
-        few = self.action_ahead(slot, seen)
-        if few is not None:
-            return few
-        return torch.cat([self._decide(slot, piece) for piece in seen.pieces(self._batch)])
-
-    def _decide(self, slot: int, seen: Observation) -> Tensor:
-        problem, coordination = self.problem, self.coordination
-        left = EnergyAfterAction(problem, seen)
-        price = problem.idle_cost.masked_fill(~left.affordable, torch.inf)
+    def slot_tables(self, slot: int, seen: Observation, price: Tensor) -> Tables:
+        """f_i + W_i, or f_i alone."""
         if self.futures is not None:
-            price = price + left.values(self.futures[slot])
-            tables = coordination.slot_tables(seen.channel_level, price, self.messages)
-        else:
-            level = seen.channel_level
-            costs = (coordination.observed(g, level) + self.values_left(slot, g, seen) for g in coordination.groups)
-            tables = Tables(coordination.flat(costs, price))
-        greedy = problem.actions.last_of(~price.isinf())
-        return coordination.decide(tables, price, [greedy, torch.zeros_like(greedy)], self.rounds, self.messages)
+            return super().slot_tables(slot, seen, price)
+        coordination, level = self.coordination, seen.channel_level
+        costs = (coordination.observed(g, level) + self.values_left(slot, g, seen) for g in coordination.groups)
+        return Tables(coordination.flat(costs, price))
 
     def values_left(self, slot: int, group: Group, seen: Observation) -> Tensor:
         """W_i for all joint actions of a group; (batch, receiver, joint action)."""
@@ -142,39 +114,26 @@ class ReceiverTables(ActionPolicy):
         last = self.grids[group.heard].slots - 1
         return first_row[[min(last - slot, len(first_row) - 1) for slot in slots]].unsqueeze(1) + state
 
-    def ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
-        """Decisions by NumPy, for few devices."""
-        if not is_few(self.problem, weather.shape[1]):
-            return None
-        coordination, left = self.coordination, self._numpy_lookups
-        groups = coordination.groups if self.futures is None else ()
-        now = [coordination.costs_ahead(group, channel_level) for group in coordination.groups]
+    def tables_ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> TablesAhead:
+        """The same by NumPy."""
+        missed, groups = super().tables_ahead(slots, channel_level, weather), self.coordination.groups
+        if self.futures is not None:
+            return missed
+        lookups = {heard: NumpyEnergyLookup(grid) for heard, grid in self.grids.items()}
         tables = [self._stored[group.offset].table for group in groups]
         entries = [self._first_entries(slots, group, channel_level, weather) for group in groups]
-        idle, alone = left[0].idle_cost, left[0].first_entries(weather)
-        futures = None if self.futures is None else self.futures.numpy()
 
-        def decide(number: int, battery_joule: Floats) -> Ints:
-            affordable, costs = left[0].affordable(battery_joule), [cost[number] for cost in now]
-            price = np.where(affordable, idle, np.inf)
-            if futures is not None:
-                price = price + left[0].values(futures[slots[number]], alone[number], left[0].place(battery_joule))
-            places = {heard: left[heard].place(battery_joule) for heard in self.grids}
-            for k, group in enumerate(groups):
-                costs[k] = costs[k] + tables[k].at(entries[k][number], places[group.heard])
-            return coordination.decide_few(costs, price, last_of(affordable), self.rounds, self.messages)
+        def costs(number: int, battery_joule: Floats) -> list[Floats]:
+            places = {heard: lookup.place(battery_joule) for heard, lookup in lookups.items()}
+            lost = zip(missed(number, battery_joule), groups, tables, entries, strict=True)
+            return [one + table.at(entry[number], places[group.heard]) for one, group, table, entry in lost]
 
-        return decide
+        return costs
 
     def _first_entries(self, slots: Sequence[int], group: Group, channel_level: Tensor, weather: Tensor) -> Ints:
         """Where a group's tables are read in several slots, as `JointTable` has them."""
         row = self._rows(slots, group, channel_level)
         return self._stored[group.offset].table.first_entries(row, weather * self.grids[group.heard].battery.levels)
-
-    @cached_property
-    def _numpy_lookups(self) -> dict[int, NumpyEnergyLookup]:
-        """What actions leave, by number of devices heard; by 0 on the policy's own grid."""
-        return {heard: NumpyEnergyLookup(grid) for heard, grid in {0: self.problem, **self.grids}.items()}
 
     @cached_property
     def _stored(self) -> dict[int, Stored]:
@@ -197,10 +156,10 @@ class ReceiverTables(ActionPolicy):
         return found
 
     @cached_property
-    def _batch(self) -> int:
+    def batch(self) -> int:
         """Episodes to handle at a time: the widest look-up is that of one action over all levels."""
         if self.futures is not None:
-            return self.coordination.batch(self.coordination.shares_tables(self.messages))
+            return super().batch
         count, groups = len(self.problem.actions), self.coordination.groups
         widest = [len(g.receivers) * count * self.grids[g.heard].num_energy ** (g.heard - 1) for g in groups]
         return max(1, min(self.coordination.batch(), _LOOKED_UP // max(widest, default=1)))
@@ -241,14 +200,7 @@ def _by_tables(context: PlannerContext[Options], coordination: Coordination, mes
 
 
 def _as_plan(policy: ReceiverTables, note: str, table_entries: int) -> Plan:
-    overhead = coordination_overhead(
-        policy.problem,
-        first_bytes=2,  # its energy state
-        messages=policy.messages,
-        rounds=policy.rounds,
-        table_entries=table_entries,
-    )
-    return Plan("receiver", policy, rounds=policy.rounds, overhead=overhead, notes=(note,))
+    return Plan("receiver", policy, rounds=policy.rounds, overhead=policy.overhead(table_entries), notes=(note,))
 
 
 def _by_values(context: PlannerContext[Options], coordination: Coordination, messages: int) -> Plan:

@@ -105,7 +105,7 @@ def _notes(problem: Problem, participation: Tensor) -> tuple[str, ...]:
     """What to know about devices whose energy goes into sharing."""
     never = int((participation == 0).sum())
     told = f"{never} of {problem.num_devices} devices never train: sharing in every slot takes all their energy"
-    return (told,) if never and _separate(problem) else ()
+    return (told,) if never and problem.actions.apart else ()
 
 
 def preferences(problem: Problem, most_watt: Tensor) -> Tensor:
@@ -113,9 +113,9 @@ def preferences(problem: Problem, most_watt: Tensor) -> Tensor:
     sends, trains = sending_actions(problem, most_watt)
     shares = sends & ~problem.actions.trained
     nothing = torch.zeros_like(sends)
-    if _separate(problem):
+    if problem.actions.apart:
         kinds = [[shares, shares], [shares, sends]]
-    elif problem.scenario.energy.train_only:
+    elif problem.actions.trains_silently:
         kinds = [[nothing, sends | trains], [nothing, trains]]
     else:
         kinds = [[nothing, nothing], [nothing, sends]]
@@ -147,17 +147,13 @@ def _power_watt(problem: Problem, options: Options, train_slots: int) -> Tensor:
     """The power of sending [W]; (device,)."""
     largest = chosen_power(problem, options.power_watt, "skiptrain")
     powers = sending_powers(problem)
-    if options.power_watt is not None or not _separate(problem) or not len(powers):
+    if options.power_watt is not None or not problem.actions.apart or not len(powers):
         return torch.full((problem.num_devices,), largest, dtype=torch.float64, device=problem.device)
     silent = torch.zeros_like(powers.unsqueeze(1), dtype=torch.bool)
     sharing_joule = problem.slots * problem.consumption.drawn_joule(powers.unsqueeze(1), silent).T
     training_joule = train_slots * problem.compute_joule
     pays = sharing_joule + training_joule.unsqueeze(1) <= supply_joule(problem).unsqueeze(1)  # (device, power)
     return powers[(pays.sum(1) - 1).clamp_min(0)]
-
-
-def _separate(problem: Problem) -> bool:
-    return problem.scenario.energy.actions == "separate"
 
 
 KNOBS = {"power_watt": "energy.powers_watt", "train_rounds": (1, 2, 4, 8), "sync_rounds": (1, 2, 4, 8)}

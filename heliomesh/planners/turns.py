@@ -75,8 +75,8 @@ def turns_of(problem: Problem, options: Options, turn: Tensor, num_turns: int) -
 def preferences(problem: Problem, most_watt: Tensor) -> Tensor:
     """Lists under the largest power [W] (device,); (before or in the last slots, out of or in turn, device, rank)."""
     sends, trains = sending_actions(problem, most_watt)
-    separate = problem.scenario.energy.actions == "separate"
-    only_sends, nothing = sends & ~problem.actions.trained if separate else sends, torch.zeros_like(sends)
+    only_sends = sends & ~problem.actions.trained if problem.actions.apart else sends
+    nothing = torch.zeros_like(sends)
     phases = [[trains, sends | trains], [nothing, only_sends]]
     return by_power(problem, torch.stack([torch.stack(phase) for phase in phases]))
 

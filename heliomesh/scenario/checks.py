@@ -88,6 +88,7 @@ def _check_name(field: str, name: str, built_in: tuple[str, ...], package: str) 
 def _check_energy(energy: schema.Energy) -> None:
     known, slot = parts.names("storage"), energy.slot_second
     refuse(energy.storage not in known, "energy.storage", one_of(known, "value", energy.storage))
+    _check_name("energy.actions", energy.actions, (), schema.ACTION_CATALOG)
     _check_powers("energy.powers_watt", energy.powers_watt)
     _check_consumed(energy)
     smallest, largest = (extreme(per_device(energy.capacity_joule, 1)) for extreme in (min, max))

@@ -47,6 +47,7 @@ class Scenario(Section):
     link: schema.Link = schema.Link()
     energy: schema.Energy = schema.Energy()
     harvest: SerializeAsAny[Section]
+    storage: SerializeAsAny[schema.StorageSettings] = schema.StorageSettings()
     cost: schema.Cost = schema.Cost()
     learning: schema.Learning = schema.Learning()
 
@@ -130,14 +131,22 @@ class Scenario(Section):
         return self.override(changes)
 
     def as_dict(self) -> dict[str, Any]:
-        """Nested plain data without unset optional values; `parse` reads it back to an equal scenario."""
-        return self.model_dump(mode="json", exclude_none=True)
+        """Nested plain data without unset optional values; `parse` reads it back to an equal scenario.
+
+        The linear storage law has no settings and is left out, as it was before there were others.
+        """
+        data = self.model_dump(mode="json", exclude_none=True)
+        if data["storage"] == {"source": "linear"}:
+            del data["storage"]
+        return data
 
     def chosen(self) -> dict[str, Any]:
         """`as_dict` without what equals its default, sources named all the same; `parse` reads it back too."""
         data = self._collapsed().model_dump(mode="json", exclude_defaults=True)
-        sources = self.model_dump(mode="json", include={name: {"source"} for name in schema.SOURCES})
-        named = {name: source | data.get(name, {}) for name, source in sources.items()}
+        whole = self.as_dict()
+        named = {
+            name: {"source": whole[name]["source"]} | data.get(name, {}) for name in schema.SOURCES if name in whole
+        }
         return {name: part for name, part in (data | named).items() if part != {}}
 
     def _collapsed(self) -> Self:

@@ -1,7 +1,7 @@
 """The tables of a scenario file: every field with its unit, default and range.
 
-A harvest or channel source brings its own settings in its own file, class ``Settings`` of `physics/harvest/*.py` or
-`physics/channels/*.py`, so that a new source is one new file.
+A harvest or channel source or a storage law brings its own settings in its own file, class ``Settings`` of
+`physics/harvest/*.py`, `physics/channels/*.py` or `physics/storages/*.py`, so that a new one is one new file.
 """
 
 from typing import Annotated, Any, Literal
@@ -29,6 +29,8 @@ from heliomesh.scenario.section import (
 
 HARVEST_CATALOG = "heliomesh.physics.harvest"
 CHANNEL_CATALOG = "heliomesh.physics.channels"
+STORAGE_CATALOG = "heliomesh.physics.storages"
+ACTION_CATALOG = "heliomesh.model.action_sets"
 AGGREGATION_CATALOG = "heliomesh.learning.aggregations"
 OPTIMISER_CATALOG = "heliomesh.learning.optimisers"
 
@@ -127,6 +129,12 @@ class ChannelSettings(Section):
     )
 
 
+class StorageSettings(Section):
+    """What the settings of every storage law have."""
+
+    source: str = Field("linear", description="how stored energy leaks: a name of `physics/storages`, or module:name")
+
+
 class Link(Section):
     """From powers and gains to packet errors."""
 
@@ -195,9 +203,7 @@ class Energy(Section):
     capacitance: Positive = Field(1e-28, description="κ, effective switched capacitance")
     cpu_hz: PerDevicePositive = Field(1.5e9, description="I, processor frequency [Hz]")
     cycles_per_sample: PerDevicePositive = Field(2e7, description="c, processor cycles per training sample")
-    actions: Literal["coupled", "separate"] = Field(
-        "coupled", description="whoever trains sends and the reverse, as in the paper, or each on its own as well"
-    )
+    actions: str = Field("coupled", description="what a device can do: a name of `model/action_sets`, or module:name")
     train_only: bool = Field(False, description="coupled actions: adds 'train, don't send'")
     capacity_joule: PerDevicePositive = Field(4.0, description="most energy that a battery holds [J]")
     battery_levels: Annotated[int, Field(ge=1, le=4096)] | None = Field(
@@ -321,11 +327,12 @@ class Learning(Section):
 SOURCES: dict[str, tuple[str, type[Section], str]] = {  # catalog, what all settings have, default
     "channel": (CHANNEL_CATALOG, ChannelSettings, "rayleigh"),
     "harvest": (HARVEST_CATALOG, HarvestSettings, "solar"),
+    "storage": (STORAGE_CATALOG, StorageSettings, "linear"),
 }
 
 
 def source_settings(section: str, source: str) -> type[Section]:
-    """The settings' class of a channel or harvest source."""
+    """The settings' class of a channel or harvest source, or of a storage law."""
     package, common, _ = SOURCES[section]
     settings: type[Section] = getattr(variant(package, source, f"{section}.source"), "Settings", common)
     return settings
@@ -345,5 +352,5 @@ def of_sources() -> list[tuple[str, str, type[Section]]]:
     return [(section, name, source_settings(section, name)) for section, name in named]
 
 
-PER_DEVICE = ("channel", "link", "energy", "harvest")  # sections that may have a number for each device
+PER_DEVICE = ("channel", "link", "energy", "harvest", "storage")  # sections that may have a number for each device
 BUILT_IN_RULES = ("model", "update", "renormalized", "reassigned")

@@ -17,7 +17,7 @@ from torch import Tensor
 from heliomesh.model import policy_checks as guard
 from heliomesh.model.endless import check_size
 from heliomesh.model.overhead import paid_talk
-from heliomesh.model.policy import ActionPolicy, Ahead, Decision, Observation, Policy, sees_present_only
+from heliomesh.model.policy import ActionPolicy, Ahead, Decision, Observation, Policy, check_sight, sees_present_only
 from heliomesh.model.problem import Problem
 from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay
 from heliomesh.simulation.slot_loop import Episodes, Slot, run_slots
@@ -90,9 +90,9 @@ class _Blocks(Episodes):
     def __init__(self, problem: Problem, policy: ActionPolicy, episodes: list[int], seed: int, packets: bool) -> None:
         super().__init__(problem, episodes, seed, packets=packets)
         self._policy = policy
-        used, actions = problem.consumption, problem.actions
-        trained = actions.trained.unsqueeze(1) & (problem.battery.capacity_joule > 0)  # (action, device)
-        drawn = used.drawn_joule(actions.power_watt.unsqueeze(1), trained) + used.drain_joule
+        actions = problem.actions
+        trained = actions.trained.unsqueeze(1) & problem.battery.present  # (action, device)
+        drawn = problem.consumption.slot_joule(actions.power_watt.unsqueeze(1), trained)
         self._drawn_joule = drawn.T.contiguous()  # (device, action)
         # of a device in such a table
         self._start = torch.arange(problem.num_devices, device=problem.device) * len(actions)
@@ -104,6 +104,8 @@ class _Blocks(Episodes):
         channel_level, self.channel_level = _chain(channel.step, channel.levels, self.channel_level, now.channel)
         hidden, self._hidden = _chain(harvest.following, harvest.num_states, self._hidden, now.harvest)
         weather, harvested = harvest.weather(hidden), harvest.harvested(slots, hidden, now.harvest)
+        if slots.start == 0:
+            check_sight(self._policy, 0, Observation(channel_level[0], self.battery_joule, weather[0], now.policy[0]))
         ahead = self._policy.prepared(slots, channel_level, weather)
         if ahead is None:
             battery, chosen = self._decided(slots, channel_level, weather, now.policy, harvested)
@@ -123,8 +125,8 @@ class _Blocks(Episodes):
             battery = self.battery_joule
             seen = Observation(level, battery, sky, numbers).copied()  # whoever gets them may write into them
             action = self._policy.checked_action(slot, seen).long()
-            spent = torch.minimum(self._drawn_joule.take(action + self._start), battery)
-            self.battery_joule, _ = self.problem.battery.step(battery, spent, harvested)
+            drawn = self._drawn_joule.take(action + self._start)
+            _, self.battery_joule, _ = self.problem.battery.step(battery, drawn, harvested)
             batteries.append(battery)
             actions.append(action)
         return torch.stack(batteries), torch.stack(actions)
@@ -137,8 +139,8 @@ class _Blocks(Episodes):
             action = ahead(number, battery)
             batteries.append(battery)
             actions.append(action)
-            spent = np.minimum(drawn.take(action + start, mode="clip"), battery)  # checked below
-            battery, _ = self.problem.battery.step(battery, spent, harvested)
+            asked = drawn.take(action + start, mode="clip")  # checked below
+            _, battery, _ = self.problem.battery.step(battery, asked, harvested)
         self.battery_joule, chosen = torch.from_numpy(battery), torch.from_numpy(np.stack(actions))
         where, count = f"{type(self._policy).__name__}.ahead", len(self.problem.actions)
         guard.check_actions(where, chosen, tuple(harvested_joule.shape), count)

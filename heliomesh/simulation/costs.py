@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heliomesh.common.arguments import Count, Index, NotEmpty, checked
+from heliomesh.common.arguments import NOT_EMPTY, Count, Index, checked
 from heliomesh.model.overhead import refuse_uncounted
 from heliomesh.model.policy import Plan, Policy, Track, as_plan, sees_present_only, untracked
 from heliomesh.model.problem import Problem
@@ -30,7 +30,7 @@ class EpisodeMeans(NamedTuple):
 def simulate_costs(
     problem: Problem,
     plan: Plan | Policy,
-    episodes: Count | Annotated[Sequence[Index], NotEmpty()] = 64,
+    episodes: Count | Annotated[Sequence[Index], NOT_EMPTY] = 64,
     seed: Index = 0,
     *,
     truth: Mapping[Index, Problem] = MappingProxyType({}),

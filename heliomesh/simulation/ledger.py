@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from heliomesh.common.arguments import checked
-from heliomesh.model.problem import consumption
+from heliomesh.model.actions import consumption
 from heliomesh.physics.storage import Consumption, build_losses
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
@@ -77,7 +77,8 @@ def energy_ledger(trace: Trace, scenario: Scenario | None = None) -> Ledger:
     refuse(scenario.network.devices != devices, "scenario", expected, f"number {scenario.network.devices}")
     used = consumption(scenario)
     losses = build_losses(scenario, used.drain_joule)
-    spent, before = trace.spent_joule, trace.battery_joule[:, :-1]
+    spent = trace.spent_joule
+    left = torch.from_numpy(trace.battery_joule[:, :-1] - spent)
     training = trace.scheduled * used.training_joule.numpy()
     sending = used.sending_joule(torch.from_numpy(trace.power_watt)).numpy()
     control = np.zeros_like(spent) if trace.control_joule is None else trace.control_joule
@@ -92,7 +93,7 @@ def energy_ledger(trace: Trace, scenario: Scenario | None = None) -> Ledger:
         control_joule=control.sum(1),
         converter_joule=(spent - training - sending - standby - control).sum(1),
         charging_joule=(unstored * (trace.harvested_joule - trace.overflow_joule)).sum(1),
-        leaked_joule=((1 - losses.retention.numpy()) * (before - spent)).sum(1),
+        leaked_joule=((1 - losses.kept_share(left)) * left).numpy().sum(1),
         overflow_joule=trace.overflow_joule.sum(1),
         stored_joule=trace.battery_joule[:, -1],
     )

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from heliomesh.bounds.minorant import plan_grid
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
-from heliomesh.grid.energy_after_action import EnergyAfterAction
+from heliomesh.grid.after_spending import EnergyAfterAction
 from heliomesh.grid.single_device import opportunity_values
 from heliomesh.model.overhead import Talk, paid_talk, talk_joule
 from heliomesh.model.planner_context import PlannerContext
@@ -69,9 +69,10 @@ class Learners(ActionPolicy):
     """Devices that account for their models; the memory has progress (batch, device) and leans (…, direction)."""
 
     memory_axes: ClassVar[tuple[str, ...]] = ("device", "device")
+    most_kept: ClassVar[float] = 1.0  # most of the bias that a slot's averaging is believed to leave
     problem: Problem  # on the grid of the values
     bias_weight: tuple[float, ...]  # (slot,)
-    values: Tensor | None  # (slot, device, energy): least cost to come; None: a first guess of the price of energy
+    values: Tensor | None  # (slot, device, ...): least cost to come; None: a first guess of the price of energy
     directions: Tensor | None = None  # (device, direction) of training; None: one per device
 
     @abstractmethod
@@ -115,6 +116,14 @@ class Learners(ActionPolicy):
             return EnergyAfterAction(problem, seen).values(self.values[slot]).to(torch.float64)
         return scarcity_price(problem, seen.battery_joule, _FIRST_PRICE)
 
+    def contributions(self, memory: tuple[Tensor, ...]) -> Contributions:
+        """Progress and leans of a memory."""
+        return Contributions(*memory)
+
+    def held(self, values: Tensor) -> Tensor:
+        """Values of energy (slot, device, energy) as devices hold them."""
+        return values
+
     @property
     def _batch(self) -> int:
         """Episodes to handle at a time."""
@@ -129,6 +138,7 @@ class Practice:
     policy: Learners
     gains: list[Tensor] = field(default_factory=list)  # by slot: (episode, device, action)
     bias: list[tuple[float, float]] = field(default_factory=list)  # by slot: its sum before and after averaging
+    last: Contributions | None = None  # of the latest slot
 
     @property
     def problem(self) -> Problem:
@@ -144,8 +154,9 @@ class Practice:
         """As the policy does."""
         after = self.policy.recall(seen)
         if seen.noticed is not None:
-            trained = self.policy.model.trained(Contributions(*seen.memory), seen.noticed.trained)
-            self.bias.append((float(trained.bias.sum()), float(Contributions(*after).bias.sum())))
+            known = self.policy.contributions
+            trained, self.last = self.policy.model.trained(known(seen.memory), seen.noticed.trained), known(after)
+            self.bias.append((float(trained.bias.sum()), float(self.last.bias.sum())))
         return after
 
     def decide(self, slot: int, seen: Observation) -> Decision:
@@ -160,7 +171,7 @@ class Practice:
         """ρ: the share of bias that averaging left, but in the last slots before deadlines."""
         last = slots_to_deadline(self.problem)[: len(self.bias)] >= _LAST_SLOTS
         before, after = np.array(self.bias)[last].sum(0) if last.any() else (0.0, 0.0)
-        return float(after / before) if before > 0 else _FIRST_KEPT
+        return min(float(after / before), self.policy.most_kept) if before > 0 else _FIRST_KEPT
 
 
 LearnersT = TypeVar("LearnersT", bound=Learners)
@@ -197,8 +208,18 @@ def practised(context: PlannerContext[OptionsT], start: Preparation, policy: Lea
         steps = run_slots(problem, practice, list(range(options.practice)), _PRACTICE_SEED + problem.scenario.seed)
         _exhaust(context.track(steps, f"practice {number + 1}", problem.slots))
         values, kept = opportunity_values(paying, -opportunities(practice, context.rng)), practice.kept
-        policy = replace(policy, bias_weight=start.bias_weights(kept), values=values)
+        policy = replace(policy, bias_weight=start.bias_weights(kept), values=policy.held(values))
     return policy, f"a slot's averaging leaves {kept:.2f} of the bias, whose weight is {policy.bias_weight[0]:.3g}"
+
+
+def forecast(context: PlannerContext[OptionsT], policy: Learners) -> float:
+    """What the learning model makes of practice episodes at their end, S − λ_t B: the mean over devices, in slots."""
+    practice = Practice(policy)
+    numbers = list(range(context.options.practice))
+    _exhaust(run_slots(policy.problem, practice, numbers, _PRACTICE_SEED + policy.problem.scenario.seed))
+    if practice.last is None:  # an episode of one slot
+        return 0.0
+    return float((practice.last.progress - policy.bias_weight[-1] * practice.last.bias).mean())
 
 
 def _paying(problem: Problem, policy: Learners) -> Problem:

@@ -123,7 +123,8 @@ class Episodes:
             seen = replace(seen, battery_joule=self.battery_joule)
             decision = replace(decision, power_watt=decision.power_watt * talks, trained=decision.trained & talks)
         happened = self._settled(seen, decision, decider, now.link, harvested, self._paid and self._paid[0])
-        self._noticed, self._now = Noticed(harvested, happened.delivered, happened.scheduled), None
+        self._noticed = Noticed(harvested, happened.delivered, happened.scheduled, happened.power_watt)
+        self._now = None
         self.battery_joule, self._hidden = happened.battery_after_joule, hidden
         self.channel_level = world.channel.step(self.channel_level, now.channel)
         self.slot += 1
@@ -141,18 +142,15 @@ class Episodes:
         """Packets and energy of a slot, or of several; uniform numbers (..., edge) decide which packets arrive."""
         world, problem, battery = self._world, self.problem, seen.battery_joule
         left = battery if control_joule is None else (battery - control_joule).clamp_min(0)
-        trained = decision.trained & (world.battery.capacity_joule > 0)  # who is away trains not even for free
-        consumption = world.consumption
-        drawn = consumption.drawn_joule(decision.power_watt, trained) + consumption.drain_joule
+        trained = decision.trained & world.battery.present  # who is away trains not even for free
+        drawn = world.consumption.slot_joule(decision.power_watt, trained)
         active = trained | (decision.power_watt > 0)
         guard.check_spending(decider, drawn * active, left)
-        spent = torch.minimum(drawn, left)  # a dark device's last energy, else rounding dust as just checked
-        spent = spent if control_joule is None else spent + control_joule
         # packets
         fading, dark = world.channel.fading(seen.channel_level), world.battery.dark(battery)
         error = error_prob(world.link, problem.topology, decision.power_watt, fading, dark)
         # energy
-        after, overflow = world.battery.step(battery, spent, harvested_joule)
+        spent, after, overflow = world.battery.step(battery, drawn, harvested_joule, control_joule)
         return Slot(
             channel_level=seen.channel_level,
             weather=seen.weather,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from heliomesh.common.arguments import Count, Index, NotEmpty, checked
+from heliomesh.common.arguments import NOT_EMPTY, Count, Index, checked
 from heliomesh.common.durable import npz_sizes, written_whole
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, TooLargeError, check_fits
 from heliomesh.common.mistakes import MistakeError
@@ -233,7 +233,7 @@ _KIND_WORDS = {"b": "booleans", "i": "whole numbers", "f": "floating-point numbe
 def simulate(
     problem: Problem,
     plan: Plan | Policy,
-    episodes: Count | Annotated[Sequence[Index], NotEmpty()] = 64,
+    episodes: Count | Annotated[Sequence[Index], NOT_EMPTY] = 64,
     seed: Index = 0,
     *,
     truth: Mapping[Index, Problem] = MappingProxyType({}),

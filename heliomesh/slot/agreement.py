@@ -63,10 +63,8 @@ class Agreeing:
     @cached_property
     def _needed_joule(self) -> Tensor:
         """What a battery must hold to send and do nothing else [J]; (device, power)."""
-        consumption = self.problem.consumption
         watt = self._powers.expand(self.problem.num_devices, -1).T
-        sent = consumption.drawn_joule(watt, torch.zeros_like(watt, dtype=torch.bool))  # (power, device)
-        return (sent + consumption.drain_joule).T
+        return self.problem.consumption.slot_joule(watt, torch.zeros_like(watt, dtype=torch.bool)).T
 
 
 @dataclass(frozen=True)

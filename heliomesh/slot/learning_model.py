@@ -85,7 +85,7 @@ class LearningModel:
         return rows - rows.mean(0)
 
     @property
-    def _keeps(self) -> str:
+    def keeps(self) -> str:
         """Who takes the weight of packets that did not arrive: nobody else, all, or those that did."""
         return _KEEPS.get(self.problem.scenario.learning.aggregation, _KEEPS[_ASSUMED])
 
@@ -119,10 +119,10 @@ class LearningModel:
         """Weights by which receivers average what arrived, (batch, edge) bool; 0 for what did not; (batch, edge)."""
         network, own = self.network, self.network.own_weight
         weight = network.edge_weight * arrived
-        if self._keeps == "oneself":
+        if self.keeps == "oneself":
             return weight
         total = torch.zeros_like(own).expand(len(weight), -1).index_add(1, network.receiver, weight)
-        scale = 1 / (own + total) if self._keeps == "all" else (1 - own) / total.clamp_min(_NOTHING)
+        scale = 1 / (own + total) if self.keeps == "all" else (1 - own) / total.clamp_min(_NOTHING)
         return weight * scale[:, network.receiver]
 
     def _mixed(self, rows: Tensor, share: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ class LearningModel:
     def lone_share(self) -> Tensor:
         """Weight of a packet that arrives alone; (edge,)."""
         weight, own = self.network.edge_weight, self.network.own_weight[self.network.receiver]
-        return {"oneself": weight, "all": weight / (weight + own), "arrived": 1 - own}[self._keeps]
+        return {"oneself": weight, "all": weight / (weight + own), "arrived": 1 - own}[self.keeps]
 
 
 _NOTHING = 1e-300  # keeps a quotient finite where nothing arrived

@@ -25,7 +25,7 @@ class NeighbourTable:
         return torch.arange(int(degree.max()), device=self.device) < degree.unsqueeze(-1)
 
     @cached_property
-    def _edge(self) -> Tensor:
+    def edge(self) -> Tensor:
         """Edges into devices, 0 where there is none; (device, neighbour)."""
         return self._filled(np.arange(self.topology.num_edges))
 
@@ -48,7 +48,7 @@ class NeighbourTable:
         """Values of edges (..., edge) by receiver and neighbour; (..., device, neighbour)."""
         if not self.topology.num_edges:
             return values.new_zeros(*values.shape[:-1], *self.present.shape)
-        return values[..., self._edge]
+        return values[..., self.edge]
 
     def of_neighbours(self, values: Tensor) -> Tensor:
         """Values of devices (batch, device, ...) as each of them has them of its neighbours; (…, neighbour, …)."""

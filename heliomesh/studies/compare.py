@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import numpy as np
 
 from heliomesh.bounds.dual import is_quick
-from heliomesh.common.arguments import Count, Index, NotEmpty, Probability, checked
+from heliomesh.common.arguments import NOT_EMPTY, Count, Index, Probability, checked
 from heliomesh.common.catalog import CodeOrName
 from heliomesh.common.memory_limit import TooLargeError
 from heliomesh.common.mistakes import MistakeError
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.scheme import Scheme, scheme_of
-from heliomesh.jobs.steps import job_of
+from heliomesh.jobs.steps import job_of, planned
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_settings
 from heliomesh.learning.preflight import check_trainable
@@ -26,15 +26,14 @@ from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.policy import Plan, Track
 from heliomesh.model.problem import Problem, built_like
-from heliomesh.planning import find_planner, lower_bound, make_plan, planner_names
+from heliomesh.planning import find_planner, lower_bound, planner_names
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.simulation.diagnostics import Interval, Summary, columns, interval, summarise
 from heliomesh.simulation.trace import Trace, simulate
-from heliomesh.slot.agreement import agreed
 from heliomesh.studies.episodes import write_episodes
 from heliomesh.studies.gap_ledger import GapLedger, joined, ledgers_in
 from heliomesh.studies.line import by_episode
-from heliomesh.studies.scores import Scores, scores
+from heliomesh.studies.results import Scores, scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,14 +77,14 @@ class Comparison:
     def table(self, target: Probability | None = None, against: str | None = None) -> "pd.DataFrame":
         """One line per planner: cost and gap with 95 % half-widths, shares, seconds and, if trained, scores.
 
-        Scores are those of `scores.py`, with differences paired by seed from the row ``against``, by default the
+        Scores are those of `results.py`, with differences paired by seed from the row ``against``, by default the
         first that was trained. With a ``target`` accuracy: also slots and joules until it is reached.
         """
         import pandas as pd
 
         trained = {row.planner: scores(row.runs, target) for row in self.rows if row.runs}
-        if against is not None and against not in trained:
-            raise ScenarioError("against", f"one of {', '.join(trained)}", f"value {against!r}")
+        known = ", ".join(trained)
+        refuse(against is not None and against not in trained, "against", f"one of {known}", f"value {against!r}")
         base = trained.get(against or next(iter(trained), ""), {})
         return pd.DataFrame([_line(row, trained.get(row.planner, {}), base) for row in self.rows])
 
@@ -118,10 +117,9 @@ class Comparison:
         found = []
         for row, job in [(one, job) for one in self.rows for job in one.jobs]:
             name = re.sub(r"[^\w.=+-]+", "-", row.planner)
-            path = self._kept().view(job, Path(folder) / f"{name}-{job.episode}")
-            if row.plan is not None and row.cost is not None and row.summary is not None:
-                write_episodes(path, job, row.cost, row.summary, self.lower_bound if row.is_bounded else None)
-            found.append(path)
+            found.append(self._kept().view(job, Path(folder) / f"{name}-{job.episode}"))
+            if row.cost is not None and row.summary is not None:
+                write_episodes(found[-1], job, row.cost, row.summary, self.lower_bound if row.is_bounded else None)
         return found
 
     def gap_ledgers(self, **work: Any) -> dict[str, GapLedger]:
@@ -157,7 +155,7 @@ def _line(row: Row, own: Scores, base: Scores) -> dict[str, Any]:
 @checked
 def compare(
     problem: Problem,
-    names: Annotated[Sequence[CodeOrName | Scheme], NotEmpty()] | None = None,
+    names: Annotated[Sequence[CodeOrName | Scheme], NOT_EMPTY] | None = None,
     episodes: Count = 64,
     seed: Index = 0,
     *,
@@ -220,15 +218,15 @@ def compare(
 
 
 def in_variants(given: Iterable[CodeOrName | Scheme]) -> list[Scheme]:
-    """Every scheme; a planner without options with each of its option sets, of which its file may name several."""
+    """Schemes as they are; what is named without options with each option set that the planner's file lists."""
     found = []
-    for scheme in map(scheme_of, given):
+    for one in given:
+        scheme = scheme_of(one)
         planner = find_planner(scheme.planner)
-        variants = [
-            replace(scheme, options=options) for options in ([scheme.options] if scheme.options else planner.variants)
-        ]
-        plain = len(variants) == 1 or scheme.label == planner.name  # which plans tell apart by themselves
-        found += variants if plain else [one.named() for one in variants]
+        whole = scheme is one or scheme.options or len(planner.variants) == 1
+        variants = [scheme] if whole else [replace(scheme, options=options) for options in planner.variants]
+        plain = whole or scheme.label == planner.name  # which plans tell apart by themselves
+        found += variants if plain else [variant.named() for variant in variants]
     return found
 
 
@@ -276,7 +274,7 @@ class Asked:
         """The rows of all schemes, in order; others begin at once where the work spreads."""
         spread = self.work.parallel_map
         if spread is map or len(todo) == 1:  # the planner itself may work in parallel, and show how far it is
-            return (self._kept(row) for one in todo for row in self.tried(one))
+            return (row for one in todo for row in self.tried(one))
         absent = [one for one in todo if not self._has(self._job(one))]
         if self.store is not None:
             self.store.tell_changed([self._job(one) for one in absent], "plan", self.work)
@@ -286,7 +284,7 @@ class Asked:
         return (self._kept(row) for rows in found for row in rows)
 
     def _kept(self, row: Row) -> Row:
-        """The row, with its plan in the store."""
+        """The row of another process, with its plan in the store."""
         if self.store is not None and row.plan is not None:
             self.store.put_plan(self._job(row.scheme), row.plan)
         return row
@@ -316,10 +314,11 @@ class Asked:
 
     def rows(self, scheme: Scheme) -> Iterator[Row]:
         """The scheme's row; where it does not fit, its refusal and then the next smaller variant it offers."""
-        problem, job = self._problem(scheme), self._job(scheme)
+        own, job = scheme.scenario(self.problem.scenario), self._job(scheme)
+        problem = built_like(self.problem, own) if scheme.changes else self.problem
         asked = replace(scheme, options=job.options)
         try:
-            made = self._plan(problem, job)
+            made = (planned if self.store is None else self.store.plan)(job, self.work, problem)
         except TooLargeError as error:
             yield Row(_label(scheme), asked, refusal=str(error))
             smaller = find_planner(scheme.planner).smaller(dict(scheme.options))
@@ -330,21 +329,6 @@ class Asked:
         kept = tuple(trace.episode(number) for number in range(min(self.kept, self.episodes)))
         label = made.planner if scheme.label == find_planner(scheme.planner).name else scheme.label
         yield Row(label, asked, made, summarise(trace), trace.cost, traces=kept)
-
-    def _problem(self, scheme: Scheme) -> Problem:
-        """The problem with the scheme's own settings."""
-        if not scheme.changes:
-            return self.problem
-        return built_like(self.problem, scheme.scenario(self.problem.scenario))
-
-    def _plan(self, problem: Problem, job: Job) -> Plan:
-        if self.store is not None:
-            if self.store.has(job, "plan"):
-                return self.store.plan(job, self.work)
-            self.store.tell_changed([job], "plan", self.work)
-        spread, track = self.work.parallel_map, self.work.track
-        made = make_plan(problem, job.planner, job.options, bound=False, parallel_map=spread, track=track)
-        return agreed(problem, made, job.agree)
 
 
 def _rows_elsewhere(asked: Asked, one: Scheme) -> list[Row]:
@@ -395,9 +379,8 @@ def _with_gaps(rows: list[Row], bound: float | None, problem: Problem) -> Compar
     their own have no gap.
     """
     if bound is not None and problem.grid_is_exact:
-        optima = [row.plan for row in rows if row.planner == "centralized" and row.is_bounded]
-        exact = [plan.expected_cost for plan in optima if plan is not None]
-        bound = max([bound, *(cost for cost in exact if cost is not None)])
+        optima = (row.plan for row in rows if row.planner == "centralized" and row.is_bounded)
+        bound = max([bound, *(one.expected_cost for one in optima if one and one.expected_cost is not None)])
     costs = [(row.planner, row.cost) for row in rows if row.cost is not None and row.scheme.keeps_bound]
     if not costs:
         return Comparison(tuple(rows), "nothing: no planner fits the problem as it is", bound)
@@ -406,10 +389,9 @@ def _with_gaps(rows: list[Row], bound: float | None, problem: Problem) -> Compar
     else:
         planner, base = min(costs, key=lambda entry: float(np.mean(entry[1])))
         reference = f"the best planner ({planner})"
-    bounded = [row.scheme.keeps_bound and (bound is None or row.is_bounded) for row in rows]
     per_slot = abs(float(base.mean())) or 1.0
-    with_gap = [
-        replace(row, gap=interval((row.cost - base) / per_slot)) if whether and row.cost is not None else row
-        for row, whether in zip(rows, bounded, strict=True)
-    ]
+    with_gap = list(rows)
+    for number, row in enumerate(rows):
+        if row.cost is not None and row.scheme.keeps_bound and (bound is None or row.is_bounded):
+            with_gap[number] = replace(row, gap=interval((row.cost - base) / per_slot))
     return Comparison(tuple(with_gap), reference, bound)

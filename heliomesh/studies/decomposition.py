@@ -14,7 +14,7 @@ from math import factorial
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 
 Scores = npt.NDArray[np.float64]
 _NONE = "none of them"
@@ -34,18 +34,15 @@ def shapley_values(score: Mapping[frozenset[str], Scores]) -> dict[str, Scores]:
     """φ of every change, paired by seed; v (seed,) of every set of changes → (seed,) by change."""
     changes = sorted(frozenset[str]().union(*score))
     subsets = [frozenset(one) for size in range(len(changes) + 1) for one in combinations(changes, size)]
-    missing = [subset for subset in subsets if subset not in score]
-    if missing:
-        expected = f"scores of all {len(subsets)} sets of {', '.join(changes)}"
-        raise ScenarioError("decomposition", expected, f"none of {label_of(missing[0])}")
+    expected = f"scores of all {len(subsets)} sets of {', '.join(changes)}"
+    for subset in subsets:
+        refuse(subset not in score, "decomposition", expected, f"none of {label_of(subset)}")
+    # share of the orders in which exactly so many changes come before another one
+    count = len(changes)
+    weight = [factorial(size) * factorial(count - size - 1) / factorial(count) for size in range(count)]
     found = {}
     for change in changes:
         others = [subset for subset in subsets if change not in subset]
-        gains = [_weight(len(subset), len(changes)) * (score[subset | {change}] - score[subset]) for subset in others]
+        gains = [weight[len(subset)] * (score[subset | {change}] - score[subset]) for subset in others]
         found[change] = np.sum(gains, axis=0)
     return found
-
-
-def _weight(size: int, changes: int) -> float:
-    """Share of the orders in which exactly the given ``size`` changes come before another one."""
-    return factorial(size) * factorial(changes - size - 1) / factorial(changes)

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.common.arguments import Count, NotEmpty, checked
+from heliomesh.common.arguments import NOT_EMPTY, Count, checked
 from heliomesh.jobs.job import IDEAL
 from heliomesh.jobs.scheme import Scheme
 from heliomesh.jobs.store import opened
-from heliomesh.jobs.training import RunSettings, split_settings
+from heliomesh.jobs.training import split_settings
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.line import Line, grouped_runs
@@ -60,9 +60,9 @@ def gain(
     scenario: Scenario,
     seeds: Count = 5,
     *,
-    schemes: Annotated[Sequence[Scheme], NotEmpty()] = SCHEMES,
+    schemes: Annotated[Sequence[Scheme], NOT_EMPTY] = SCHEMES,
     folder: str | Path | None = None,
-    **settings: Unpack[RunSettings],
+    **settings: Any,
 ) -> Gain:
     """Train a scenario's models under several schemes, with common random numbers.
 

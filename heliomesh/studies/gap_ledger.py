@@ -193,6 +193,6 @@ def read_ledger(place: Path, key: str) -> GapLedger:
     TrainingError.when(content["key"] != key, place, f"the gap ledger of run {key}", f"{content['key']}")
     accuracies = {name: content["accuracies"].get(name) for name in _ACCURACIES}
     for name, value in accuracies.items():
-        if not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise TrainingError(place, f"{name} from 0 to 1", f"value {value!r:.40}")
+        is_share = isinstance(value, int | float) and 0 <= value <= 1
+        TrainingError.when(not is_share, place, f"{name} from 0 to 1", f"value {value!r:.40}")
     return GapLedger(**{name: np.array([float(value)]) for name, value in accuracies.items()})

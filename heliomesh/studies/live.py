@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ from heliomesh.field.living.reaction import REACTIONS, Sampling, costs_by_slot, 
 from heliomesh.field.living.replanning import Alarm, Replanning
 from heliomesh.jobs.steps import job_of, planned
 from heliomesh.jobs.store import opened
-from heliomesh.jobs.training import RunSettings, split_settings
+from heliomesh.jobs.training import split_settings
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.run import Run
 from heliomesh.model.problem import Problem
@@ -193,7 +193,7 @@ def live(
     seed: Index = 0,
     train: Index = 5,
     folder: str | Path | None = None,
-    **settings: Unpack[RunSettings],
+    **settings: Any,
 ) -> Trial:
     """Compare a stale plan, one that notices changes of the world and plans anew, and one that was told.
 

@@ -78,8 +78,8 @@ def pilot(scenario: Scenario, *, seed: Index | None = None, **settings: Any) -> 
     )
     (agreed, average), devices = run.metrics["average_loss"][-2:].tolist(), float(run.metrics["loss_mean"][-1])
     lag = max(devices - average, 0.0) / max(agreed - average, _LEAST_STEP)
-    seconds = time.perf_counter() - started
-    return Pilot(_ALIKE + _PER_LAG * min(lag, _MOST_LAG), lag, distance, guessed_unlikeness(distance), seconds)
+    unlikeness, guess = _ALIKE + _PER_LAG * min(lag, _MOST_LAG), guessed_unlikeness(distance)
+    return Pilot(unlikeness, lag, distance, guess, time.perf_counter() - started)
 
 
 _LEAST_STEP = 1e-3  # a slot that brings less says nothing of the ratio

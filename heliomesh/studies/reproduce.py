@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from heliomesh.common.arguments import checked
 from heliomesh.jobs.fingerprint import COMPUTING, minor
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
-from heliomesh.jobs.training import RunSettings, split_settings
+from heliomesh.jobs.training import split_settings
 from heliomesh.learning.precision import check_precision
 from heliomesh.learning.run import versions
 from heliomesh.learning.settings import TrainSettings
@@ -89,7 +89,7 @@ def reproduce(
     *,
     quick: bool = False,
     only: Literal["plan", "read"] | None = None,
-    **settings: Unpack[RunSettings],
+    **settings: Any,
 ) -> list[Figure]:
     """Run experiments and return what they show; what the folder holds is not repeated.
 
@@ -156,13 +156,19 @@ def _absent(groups: Iterable[Sequence[Job]], store: Store) -> list[Job]:
 
 
 def figures(asked: Sequence[Experiment], store: Store, quick: bool, training: TrainSettings) -> list[Figure]:
-    """The experiments with the results that are there."""
+    """The experiments with the results that are there; earlier ones in full stand in for an incomplete figure."""
     shown = []
     for one in asked:
-        lines = one.lines(quick)
-        found = [(line, stored_runs(store, line.jobs(training))) for line in lines]
-        results = tuple(result_of(line, runs) for line, runs in found if runs is not None)
-        absent = tuple(line for line, runs in found if runs is None)
-        title = f"{one.title} (quick version, {lines[0].scenario.learning.dataset})" if quick else one.title
-        shown.append(Figure(one.name, title, one.place, one.against, results, absent, one.radio, one.shared))
+        found = _figure(one, store, quick, training)
+        earlier = _figure(one.earlier, store, quick, training) if found.absent and one.earlier else found
+        shown.append(found if earlier.absent else earlier)
     return shown
+
+
+def _figure(one: Experiment, store: Store, quick: bool, training: TrainSettings) -> Figure:
+    lines = one.lines(quick)
+    found = [(line, stored_runs(store, line.jobs(training))) for line in lines]
+    results = tuple(result_of(line, runs) for line, runs in found if runs is not None)
+    absent = tuple(line for line, runs in found if runs is None)
+    title = f"{one.title} (quick version, {lines[0].scenario.learning.dataset})" if quick else one.title
+    return Figure(one.name, title, one.place, one.against, results, absent, one.radio, one.shared)

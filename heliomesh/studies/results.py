@@ -1,6 +1,6 @@
 """What stored results say: means with 95 % intervals over seeds, and paired differences between schemes."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,10 +9,9 @@ import numpy.typing as npt
 from heliomesh.jobs.job import MACHINE, Job
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run, TrainingError
-from heliomesh.model.problem import compute_joule
+from heliomesh.model.workload import compute_joule
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.line import Line
-from heliomesh.studies.scores import finals
 
 _SHOWN = ("slot", "accuracy_mean", "average_accuracy", "spent_joule")  # metrics
 _NOTED = ("cost", "participation", "delivery")  # facts of provenance
@@ -20,6 +19,29 @@ Against = Sequence[tuple[str, str]] | str | float
 _LARGEST = 1e100  # squares must stay numbers
 
 Floats = npt.NDArray[np.float64]
+Scores = Mapping[str, Floats]  # (seed,) each
+
+# at the end of a run: the mean device's and the worst device's share of right answers, and energy of all devices [J]
+_AT_THE_END = {"accuracy": "accuracy_mean", "worst_device": "accuracy_min", "spent_joule": "spent_joule"}
+
+
+def finals(runs: Sequence[Run], name: str) -> Floats:
+    """A metric at the end of every run; (seed,)."""
+    return np.array([run.final[name] for run in runs])
+
+
+def scores(runs: Sequence[Run], target: float | None = None) -> Scores:
+    """Scores at the end and, with a target accuracy, slots and joules until the mean device first reaches it.
+
+    They are NaN in runs that never do.
+    """
+    found = {name: finals(runs, column) for name, column in _AT_THE_END.items()}
+    if target is None:
+        return found
+    for name, column in (("slots_to_target", "slot"), ("joule_to_target", "spent_joule")):
+        reached = [run.metrics[column][run.metrics["accuracy_mean"] >= target] for run in runs]
+        found[name] = np.array([values[0] if len(values) else np.nan for values in reached])
+    return found
 
 
 @dataclass(frozen=True)
@@ -99,12 +121,12 @@ class Result:
 def result_of(line: Line, runs: Sequence[Run]) -> Result:
     """Runs of a line in the order of their seeds; raises TrainingError where stored numbers are none."""
     for column in _SHOWN:
-        if not all(column in run.metrics and (abs(run.metrics[column]) <= _LARGEST).all() for run in runs):
-            raise TrainingError(line.name, f"finite numbers in column {column}", ": others")
+        is_told = all(column in run.metrics and (abs(run.metrics[column]) <= _LARGEST).all() for run in runs)
+        TrainingError.when(not is_told, line.name, f"finite numbers in column {column}", ": others")
     for fact in _NOTED:
         stored = [run.provenance.get(fact) for run in runs]
-        if not all(isinstance(value, int | float) and abs(value) <= _LARGEST for value in stored):
-            raise TrainingError(line.name, f"{fact} of {len(runs)} seeds in numbers", f"value {stored!r:.60}")
+        is_told = all(isinstance(value, int | float) and abs(value) <= _LARGEST for value in stored)
+        TrainingError.when(not is_told, line.name, f"{fact} of {len(runs)} seeds in numbers", f"value {stored!r:.60}")
     return Result(line, tuple(runs))
 
 
@@ -112,15 +134,13 @@ def stored_runs(store: Store, jobs: Sequence[Job]) -> list[Run] | None:
     """The runs of a line if all are there: as asked for or, failing that, all trained on one other machine."""
     if all(store.has(job) for job in jobs):
         return store.runs(jobs)
-    found = [store.packs.alike(job.identity()) for job in jobs]
-    ways = [{_way(run): run for run in runs} for runs in found]
+    # by what they were trained on, and with which versions where their identities have them
+    ways = [
+        {tuple(str(run.provenance["identity"].get(part)) for part in MACHINE): run for run in runs}
+        for runs in (store.packs.alike(job.identity()) for job in jobs)
+    ]
     shared = sorted(set.intersection(*map(set, ways)))
     return [way[shared[0]] for way in ways] if shared else None
-
-
-def _way(run: Run) -> tuple[str, ...]:
-    """On what a run was trained, and with which versions where its identity has them."""
-    return tuple(str(run.provenance["identity"].get(part)) for part in MACHINE)
 
 
 @dataclass(frozen=True)
@@ -170,10 +190,10 @@ def num_common_seeds(results: Iterable[Result]) -> int:
     Raises TrainingError where a line's seeds are not the first of a longer line's.
     """
     first, *others = results
+    expected = f"the seeds {list(first.seeds)} of {_named(first.line)}, to pair them by"
     for other in others:
-        if any(one != its for one, its in zip(first.seeds, other.seeds, strict=False)):
-            expected = f"the seeds {list(first.seeds)} of {_named(first.line)}, to pair them by"
-            raise TrainingError(_named(other.line), expected, f"{list(other.seeds)}")
+        is_other = any(one != its for one, its in zip(first.seeds, other.seeds, strict=False))
+        TrainingError.when(is_other, _named(other.line), expected, f"{list(other.seeds)}")
     return min(len(one.seeds) for one in (first, *others))
 
 
@@ -220,28 +240,30 @@ def _grouped(results: Sequence[Result], key: Callable[[Result], Hashable]) -> li
 
 
 def trends(results: Sequence[Result], pairs: Sequence[tuple[str, str]]) -> list[Trend]:
-    """Whether accuracies, and gains of each pair's first, grow with the place, panel by panel."""
+    """Whether accuracies, and gains of each pair's first, grow with the place, panel by panel.
+
+    Where two places or more have all that it needs.
+    """
     found = []
     for own in _grouped(results, lambda one: one.line.setting):
         named: list[tuple[str, str | None]] = [(scheme, None) for scheme in dict.fromkeys(one.label for one in own)]
         for first, second in [*named, *pairs]:
-            slopes = [_slopes(own, first, second, name) for name in ("accuracy", "accuracy_over_run")]
-            estimates = [estimate(slope) for slope in slopes if slope is not None]
-            if estimates:
+            above, below = (
+                {one.line.place or 0.0: one for one in own if one.label == name} for name in (first, second)
+            )
+            places = [place for place in above if second is None or place in below]
+            if len(places) >= 2:
+                estimates = [_slope(above, below, places, measure) for measure in ("accuracy", "accuracy_over_run")]
                 found.append(Trend(own[0].line.setting, first, second, *estimates))
     return found
 
 
-def _slopes(own: Sequence[Result], first: str, second: str | None, measure: str) -> Floats | None:
-    """Each seed's least-squares slope over the place, (seed,); none where fewer than two places have all it needs."""
-    above, below = ({one.line.place or 0.0: one for one in own if one.label == name} for name in (first, second))
-    places = [place for place in above if second is None or place in below]
-    if len(places) < 2:
-        return None
-    used = [side[place] for place in places for side in (above, below) if place in side]
-    common = num_common_seeds(used)
-    first_ones, seconds = (
-        np.array([getattr(side[place], measure)[:common] if place in side else np.zeros(common) for place in places])
-        for side in (above, below)
-    )
-    return np.asarray(np.polyfit(places, first_ones - seconds, 1)[0])
+def _slope(
+    above: Mapping[float, Result], below: Mapping[float, Result], places: Sequence[float], measure: str
+) -> Estimate:
+    """Each seed's least-squares slope over the place, of the accuracy above or of its lead over the one below."""
+    common = num_common_seeds([side[place] for place in places for side in (above, below) if place in side])
+    leads = [getattr(above[place], measure)[:common].copy() for place in places]
+    for lead, place in zip(leads, places, strict=True):
+        lead -= getattr(below[place], measure)[:common] if place in below else 0.0
+    return estimate(np.asarray(np.polyfit(places, leads, 1)[0]))

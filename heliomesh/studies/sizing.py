@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.common.arguments import AtLeast, Count, Index, NotEmpty, checked
+from heliomesh.common.arguments import NOT_EMPTY, Count, Index, at_least, checked
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_fields
@@ -30,6 +30,7 @@ from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.simulation.ledger import dark_slots
 from heliomesh.studies.line import by_episode
+from heliomesh.studies.results import finals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +45,7 @@ _PANEL_FIELDS = {"panel_cm2": "cm²", "scale": "times the harvest"}  # a source'
 _FACTOR_UNIT = {"panel_cm2": "times the panels", "scale": "times the harvest"}  # where each device has its own
 
 
-_ENDS = (("smallest", 0), ("largest", -1))  # of an axis
+_ENDS = (("smallest", min), ("largest", max))  # of an axis
 
 
 class BatteryPanel(NamedTuple):
@@ -86,8 +87,10 @@ class Axes:
     def border(self, pair: BatteryPanel) -> list[str]:
         """Where a pair is the smallest or largest of an axis, so that what lies beyond was not tried."""
         parts = (("battery", self.capacity_joule, pair.capacity_joule), ("panel", self.panel, pair.panel))
-        ends = ((f"{end} {part}", tried, tried[at], own) for part, tried, own in parts for end, at in _ENDS)
-        return [words for words, tried, last, own in ends if len(tried) > 1 and own == last > 0]
+        ends = (
+            (f"{end} {part}", of(tried), own) for part, tried, own in parts if len(tried) > 1 for end, of in _ENDS
+        )
+        return [words for words, last, own in ends if own == last > 0]
 
 
 def axes_of(
@@ -97,8 +100,7 @@ def axes_of(
     energy, harvest = scenario.energy, scenario.harvest
     name = next((name for name in _PANEL_FIELDS if name in type(harvest).model_fields), None)
     if name is None:
-        wanted = " or ".join(_PANEL_FIELDS)
-        actual = scenario.as_dict()["harvest"]["source"]
+        wanted, actual = " or ".join(_PANEL_FIELDS), scenario.as_dict()["harvest"]["source"]
         raise ScenarioError("harvest.source", f"a source with a setting {wanted}", f"value {actual!r}")
     if not isinstance(energy.capacity_joule, float):
         number = len(energy.capacity_joule)
@@ -155,13 +157,13 @@ class Target:
 def target_of(loss: float | None, accuracy: float | None, most_dark: float = MOST_DARK) -> Target:
     """The one target of two that is given, with the limit on darkness."""
     given = {"target_loss": loss, "target_accuracy": accuracy}
-    found = [(name, value) for name, value in given.items() if value is not None]
+    found = {name: value for name, value in given.items() if value is not None}
     expected = "exactly one of target_loss and target_accuracy"
     refuse(len(found) != 1, "target_loss", expected, f"number of them {len(found)}")
-    name, value = found[0]
-    for field_name, share in ((name, value), ("most_dark", most_dark)):
-        refuse(not 0 <= share <= 1, field_name, "a share from 0 to 1", f"value {share:g}")
-    return Target("update loss" if name == "target_loss" else "accuracy", value, most_dark)
+    for name, share in (*found.items(), ("most_dark", most_dark)):
+        refuse(not 0 <= share <= 1, name, "a share from 0 to 1", f"value {share:g}")
+    (value,) = found.values()
+    return Target("accuracy" if loss is None else "update loss", value, most_dark)
 
 
 @dataclass(frozen=True)
@@ -284,7 +286,7 @@ class Measurement:
     measure: Measure
     planner: str = "receiver"
     options: Mapping[str, Any] = field(default_factory=dict)
-    episodes: Annotated[int, AtLeast(2)] = 16  # one has no interval
+    episodes: Annotated[int, at_least(2)] = 16  # one has no interval
     seed: Index = 0
     by_slot: Count | None = None  # when accuracy counts; default: at the end
     device: str = "cpu"
@@ -299,20 +301,18 @@ class Measurement:
 
     def check(self, scenario: Scenario) -> None:
         """Refuse what cannot be measured before anything is planned."""
-        if self.by_slot is not None and self.measure != "accuracy":
-            raise ScenarioError("by_slot", "a value with target_accuracy only", f"value {self.by_slot}")
-        if self.by_slot is not None and self.by_slot > scenario.slots:
-            raise ScenarioError("by_slot", f"at most slots = {scenario.slots}", f"value {self.by_slot}")
-        if self.measure == "accuracy":
+        trains, last = self.measure == "accuracy", self.by_slot or 0
+        refuse(last and not trains, "by_slot", "a value with target_accuracy only", f"value {last}")
+        refuse(last > scenario.slots, "by_slot", f"at most slots = {scenario.slots}", f"value {last}")
+        if trains:
             check_trainable(scenario, TrainSettings(device=self.device, strategy=self.strategy), self.seed)
 
     def samples(self, scenario: Scenario, store: Store, work: Execution = ALONE) -> PairSamples:
         """The measure and the darkness in every episode, from the store or computed."""
         jobs = self.jobs(scenario)
         if self.measure == "accuracy":
-            accuracy = [run.final["accuracy_mean"] for run in store.runs(jobs, work)]
-            dark = [dark_slots(store.trace(job, work)).mean() for job in jobs]
-            return PairSamples(np.array(accuracy), np.array(dark))
+            accuracy = finals(store.runs(jobs, work), "accuracy_mean")
+            return PairSamples(accuracy, np.array([dark_slots(store.trace(job, work)).mean() for job in jobs]))
         means = store.means(jobs, work)
         return PairSamples(means.cost / scenario.network.devices, means.dark)
 
@@ -324,8 +324,8 @@ def size(
     target_loss: float | None = None,
     target_accuracy: float | None = None,
     most_dark: float = MOST_DARK,
-    capacity_joule: Annotated[Sequence[float], NotEmpty()] | None = None,
-    panel: Annotated[Sequence[float], NotEmpty()] | None = None,
+    capacity_joule: Annotated[Sequence[float], NOT_EMPTY] | None = None,
+    panel: Annotated[Sequence[float], NOT_EMPTY] | None = None,
     every_pair: bool = False,
     store: Store | str | Path | None = None,
     **settings: Any,
@@ -367,14 +367,12 @@ def size(
     """
     base = scenario if isinstance(scenario, Scenario) else Scenario.load(scenario)
     target = target_of(target_loss, target_accuracy, most_dark)
-    own, work = split_fields(settings, Measurement, Execution)
-    if own.get("episodes") is None:
-        own["episodes"] = EPISODES[target.measure]
-    measurement = Measurement(target.measure, **own)
+    own, work = split_fields({"keep_weights": False, **settings}, Measurement, Execution)
+    measurement = Measurement(target.measure, **own | {"episodes": own.get("episodes") or EPISODES[target.measure]})
     measurement.check(base)
     axes = axes_of(base, capacity_joule, panel)
     axes.scenario(base, min(axes.pairs))  # what the smallest battery cannot hold is refused before any work
-    quiet = Execution(**{"keep_weights": False, **work, "track": untracked})
+    quiet = Execution(**work | {"track": untracked})
     with opened(store) as kept, kept.alone():
 
         def samples(pair: BatteryPanel) -> PairSamples:

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any
 
-from heliomesh.common.arguments import Count, NotEmpty, Probability, checked
+from heliomesh.common.arguments import NOT_EMPTY, Count, Probability, checked
 from heliomesh.common.catalog import CodeOrName
 from heliomesh.jobs.scheme import AGREE, Scheme, scheme_of
 from heliomesh.jobs.store import Store
@@ -20,7 +20,7 @@ from heliomesh.model.problem import Problem, built_like
 from heliomesh.planning import find_planner
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.studies.compare import compare
-from heliomesh.studies.scores import finals
+from heliomesh.studies.results import finals
 
 VALIDATION_SEED = 1_000_000  # published seeds are smaller
 _AGREE_SLOTS = (0, 6, 12)
@@ -39,7 +39,7 @@ class Tuned:
 @checked
 def tune(
     problem: Problem,
-    schemes: Annotated[Sequence[CodeOrName | Scheme], NotEmpty()],
+    schemes: Annotated[Sequence[CodeOrName | Scheme], NOT_EMPTY],
     seeds: Count = 3,
     *,
     validation: Probability = 0.1,
@@ -89,35 +89,28 @@ def tune(
 
 def knobs(scheme: Scheme, scenario: Scenario) -> list[Knob]:
     """What may be turned: the planner's knobs and an agreement phase, but for what the scheme says itself."""
-    found = {name: _values(values, scenario) for name, values in find_planner(scheme.planner).knobs.items()}
+    found = {}
+    for name, values in find_planner(scheme.planner).knobs.items():
+        if isinstance(values, str):  # those that stand at a path of the scenario, without zero
+            section, _, field = values.partition(".")
+            values = tuple(value for value in getattr(getattr(scenario, section), field) if value)
+        found[name] = values
     if "last_slots" not in found:
         found[AGREE] = tuple(slots for slots in _AGREE_SLOTS if slots < scenario.slots)
     said = {*scheme.options, *scheme.changes, *([AGREE] if scheme.agree else [])}
     return [(name, values) for name, values in found.items() if name not in said]
 
 
-def _values(values: tuple[Any, ...] | str, scenario: Scenario) -> tuple[Any, ...]:
-    """A knob's values, or those that stand at a path of the scenario, without zero."""
-    if not isinstance(values, str):
-        return values
-    section, _, name = values.partition(".")
-    return tuple(value for value in getattr(getattr(scenario, section), name) if value)
-
-
 def _candidates(scheme: Scheme, knob: Knob | None) -> list[Scheme]:
     """The scheme as it stands, and with every value of the knob."""
-    if knob is None:
-        return [scheme]
-    name, values = knob
-    return [scheme, *(_turned(scheme, name, value).named() for value in values)]
-
-
-def _turned(scheme: Scheme, name: str, value: Any) -> Scheme:
-    if name == AGREE:
-        return replace(scheme, agree=value)
-    if "." in name:
-        return replace(scheme, changes={**scheme.changes, name: value})
-    return replace(scheme, options={**scheme.options, name: value})
+    found, (name, values) = [scheme], knob or ("", ())
+    for value in values:
+        turned: dict[str, Any] = {AGREE: value}
+        if name != AGREE:
+            part = "changes" if "." in name else "options"
+            turned = {part: {**getattr(scheme, part), name: value}}
+        found.append(replace(scheme, **turned).named())
+    return found
 
 
 def _scored(
@@ -128,9 +121,6 @@ def _scored(
     found = compare(problem, schemes, seeds, VALIDATION_SEED, certify=False, train=seeds, store=store, **work)
     if not any(row.runs for row in found.rows):
         raise TrainingError(" ".join(found.absences()))
-    accuracy = dict.fromkeys((scheme.label for scheme in schemes), 0.0)
-    asked = {scheme.label: scheme.options for scheme in schemes}
-    for row in found.rows:  # not the variants of a planner, nor what was tried where a scheme did not fit
-        if row.runs and row.scheme.options == asked.get(row.scheme.label):
-            accuracy[row.scheme.label] = float(finals(row.runs, "accuracy_mean").mean())
-    return accuracy
+    trained = [row for row in found.rows if row.runs and row.scheme in schemes]  # not what a planner fell back to
+    scored = {row.scheme.label: float(finals(row.runs, "accuracy_mean").mean()) for row in trained}
+    return dict.fromkeys((scheme.label for scheme in schemes), 0.0) | scored

@@ -1,5 +1,6 @@
 """Who owns which training samples: i.i.d., Dirichlet per class, shards by class, or the user's own lists."""
 
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -161,7 +162,8 @@ def _with_minimum(owner: Indices, fewest: int, devices: int, rng: np.random.Gene
     """
     sizes = np.bincount(owner, minlength=devices)
     missing = np.maximum(fewest - sizes, 0)
-    released = np.flatnonzero(_rank_within(owner, sizes, rng) >= _lowered(sizes, int(missing.sum()))[owner])
+    rank = rank_within(owner, rng.permutation(len(owner)))
+    released = np.flatnonzero(rank >= _lowered(sizes, int(missing.sum()))[owner])
     repaired = owner.copy()
     repaired[rng.permutation(released)] = np.repeat(np.arange(devices), missing)
     return repaired
@@ -169,20 +171,17 @@ def _with_minimum(owner: Indices, fewest: int, devices: int, rng: np.random.Gene
 
 def _lowered(sizes: Indices, surplus: int) -> Indices:
     """Sizes after the largest are levelled down by ``surplus`` samples in all."""
-    low, high = 0, int(sizes.max())  # the highest level that still frees enough
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if np.maximum(sizes - middle, 0).sum() >= surplus else (low, middle - 1)
-    lowered = np.minimum(sizes, low)
-    kept = int(np.maximum(sizes - low, 0).sum()) - surplus  # levelling frees a few too many: they stay
-    lowered[np.flatnonzero(sizes > low)[:kept]] += 1
+    levels = range(1, int(sizes.max()) + 1)
+    level = bisect_left(levels, True, key=lambda one: np.maximum(sizes - one, 0).sum() < surplus)  # frees enough
+    lowered = np.minimum(sizes, level)
+    kept = int(np.maximum(sizes - level, 0).sum()) - surplus  # levelling frees a few too many: they stay
+    lowered[np.flatnonzero(sizes > level)[:kept]] += 1
     return lowered
 
 
-def _rank_within(owner: Indices, sizes: Indices, rng: np.random.Generator) -> Indices:
-    """Position of every sample in a random order of its owner's samples; (sample,)."""
-    shuffled = rng.permutation(len(owner))
-    by_owner = shuffled[np.argsort(owner[shuffled], kind="stable")]
+def rank_within(owner: Indices, order: Indices) -> Indices:
+    """How many samples of the same owner come before each sample in an order of all; (sample,)."""
+    sizes, by_owner = np.bincount(owner), order[np.argsort(owner[order], kind="stable")]
     rank = np.empty_like(owner)
     rank[by_owner] = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return rank

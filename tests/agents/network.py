@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ SMALL: dict[str, Any] = {
     "learning.local_steps": 2,
     "learning.batch": 8,
 }
+LOUD: dict[str, Any] = {"link.noise_watt": 1e-3, "harvest.scale": 2.0}  # devices send often and are heard
 READY = ClockSettings(kind="ready", patience_second=60.0)
 
 
@@ -68,6 +69,10 @@ def planned(problem: Problem, hops: int = 1) -> Plan:
     return make_plan(problem, "decentralized", {"rounds": 1, "hops": hops}, bound=False)
 
 
+def bidding(problem: Problem) -> Plan:
+    return make_plan(problem, "bids", {"practice": 2, "passes": 1}, bound=False)
+
+
 def live(folder: Path) -> None:
     """A process's whole life."""
     log = folder / "told.txt"
@@ -94,9 +99,10 @@ class Running:
 
     folders: Sequence[AgentFolder]
     processes: dict[int, Any]
+    life: Callable[[Path], None] = live
 
     def start(self, device: int) -> None:
-        process = CONTEXT.Process(target=live, args=(self.folders[device].path,))
+        process = CONTEXT.Process(target=self.life, args=(self.folders[device].path,))
         process.start()
         self.processes[device] = process
 
@@ -119,8 +125,10 @@ class Running:
 
 
 @contextmanager
-def running(folders: Sequence[AgentFolder], devices: Sequence[int] | None = None) -> Iterator[Running]:
-    found = Running(folders, {})
+def running(
+    folders: Sequence[AgentFolder], devices: Sequence[int] | None = None, life: Callable[[Path], None] = live
+) -> Iterator[Running]:
+    found = Running(folders, {}, life)
     try:
         for device in range(len(folders)) if devices is None else devices:
             found.start(device)

@@ -1,6 +1,7 @@
 """Agents do what the simulator does, over real connections."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,17 @@ from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace, simulate
-from tests.agents.network import deployed, final_weights, planned, running, share_of_equal_slots, small, told
+from tests.agents.network import (
+    LOUD,
+    bidding,
+    deployed,
+    final_weights,
+    planned,
+    running,
+    share_of_equal_slots,
+    small,
+    told,
+)
 
 from heliomesh.field.agents.folder import AgentFolder  # isort: skip
 from tests.agents.lines import read_journal
@@ -45,6 +56,14 @@ def agents_equal_the_simulator(root: Path, problem: Problem, plan: Plan) -> None
 def test_agents_do_what_the_simulator_does(tmp_path: Path, devices: int, hops: int) -> None:
     problem = small(**{"network.devices": devices, "slots": 8})
     agents_equal_the_simulator(tmp_path / "net", problem, planned(problem, hops))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"network.devices": 4}, {"network.devices": 3, "energy.control": "paid", "energy.control_loss": 0.3}]
+)
+def test_agents_bid_as_the_simulator_does(tmp_path: Path, changes: dict[str, Any]) -> None:
+    problem = small(**{"energy.actions": "separate", "slots": 10, **LOUD, **changes})
+    agents_equal_the_simulator(tmp_path / "net", problem, bidding(problem))
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """The three commands: what they write, and one sentence for what they cannot do."""
 
+import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ from tests.agents.network import SMALL, free_ports  # it skips where Zenoh is no
 from heliomesh.field.agents.folder import AgentFolder  # isort: skip
 from tests.conftest import Call
 
-_WORDS = ["device", "deploy", "tiny", "--out", "net", "--finite", "-o", "hops=0", "-o", "rounds=1", "--quiet"]
+_DEPLOY = ["device", "deploy", "tiny", "--out", "net", "--quiet"]
+_WORDS = [*_DEPLOY, "--planner", "decentralized", "--finite", "-o", "hops=0", "-o", "rounds=1"]
 _FEW = ["--set", "network.devices=3", "--set", "slots=3", *(f"--set={name}={value}" for name, value in SMALL.items())]
 
 
@@ -42,6 +45,21 @@ def test_deploy_writes_folders_without_keys(call: Call) -> None:
     assert AgentFolder(Path("net/watch")).identity().days_left == 29
 
 
+def test_slots_have_room_for_what_the_radio_says(call: Call) -> None:
+    bids = [*_DEPLOY, *_FEW, "-o", "practice=1", "-o", "passes=1", "--json"]
+    code, said, told = call(*bids)
+    assert (code, told) == (0, "")
+    assert (json.loads(said)["planner"], json.loads(said)["slot [s]"]) == ("bids", 10.0)
+    plan = json.loads(Path("net/device-1/plan.json").read_text())
+    assert (plan["format"], plan["device"]) == ("heliomesh-bids", 1)
+    shutil.rmtree("net")
+    slow = [*bids, "--set", "energy.control_bit_per_second=100"]
+    code, said, told = call(*slow)
+    assert (code, told) == (0, "")
+    # three devices say a bid and a grant, of 16 bytes and two headers, in a quarter of what guard times leave
+    assert json.loads(said)["slot [s]"] == pytest.approx(4 * 3 * 8 * (16 + 2 * 12) / 100 / 0.8)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -51,7 +69,10 @@ def test_deploy_writes_folders_without_keys(call: Call) -> None:
         ),
         ([*_WORDS, *_FEW, "--at", "9=host"], "--at: expected devices below 3, actual value 9"),
         ([*_WORDS, "--slot-second", "1", "--guard-second", "0.5"], "--guard-second: expected less than half of 1 s"),
-        ([*_WORDS, "--sensor", "eye"], "sensor.kind: expected 'simulated', 'trace', 'power-supply' or 'ina219'"),
+        (
+            [*_WORDS, "--sensor", "eye"],
+            "sensor.kind: expected simulated, power-supply or module:name, actual value",
+        ),
         (["device", "run", "nowhere"], "folder: expected a device's folder, actual value 'nowhere'"),
         (["device", "run", "."], "agent.toml: expected a readable text file"),
         (["device", "watch", "."], "watch.toml: expected a readable text file"),

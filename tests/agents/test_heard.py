@@ -30,7 +30,7 @@ def page_of(heard: Heard) -> LivePage:
 
 def data_of(page: LivePage) -> dict[str, Any]:
     """What the script of a page reads."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.html().decode(), re.S)
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.html(), re.S)
     assert found is not None
     data: dict[str, Any] = json.loads(found[1])
     return data
@@ -51,7 +51,6 @@ WRONG: dict[str, Any] = {
     "power_watt": [0.5, 1e9, None, {}],
     "trained": [1, "yes", None],
     "planned_joule": [-1e-9, 1e9],
-    "measured_joule": [float("inf"), -1.0, 1e9, "much"],
     "harvested_joule": [1e9, None],
     "overflow_joule": [1e9],
     "error_prob": [[], [0.5], [0.5] * 1000, [2.0, 0.0], [None, None], "ab", {}, [[0.5], [0.5]]],
@@ -65,7 +64,7 @@ def test_a_line_that_cannot_be_true_is_forgotten(problem: Problem, name: str, va
     heard.hear(1, signed(idle_line(problem, 1, 0) | {name: value}))
     assert (heard.count, heard.latest, heard.refused[1].count) == (0, -1, 1)
     assert heard.refused[1].first_reason.startswith(name)
-    assert b"No slot has ended yet. Device 1 has sent lines that cannot be true" in page_of(heard).html()
+    assert "No slot has ended yet. Device 1 has sent lines that cannot be true" in page_of(heard).html()
 
 
 @pytest.mark.parametrize(
@@ -201,7 +200,7 @@ def test_a_dead_device_is_told_from_the_others(problem: Problem) -> None:
     found = heard.trace("decentralized", 5000)
     assert found is not None
     assert found[1].heard[:, 1].tolist() == [True] * 3 + [False] * 4
-    assert b'id="missing-key"' in page.html()
+    assert 'id="missing-key"' in page.html()
     silent = Heard(problem, READY)
     silent.hear(0, signed(idle_line(problem, 0, 3)))
     assert page_of(silent).silences() == ["Device 1 has never been heard.", "Device 2 has never been heard."]

@@ -51,6 +51,7 @@ def test_a_device_passes_on_only_what_it_has_a_way_for(network: list[AgentFolder
 
 def test_tables_that_have_no_action_for_what_a_device_sees_do_not_fit(network: list[AgentFolder]) -> None:
     plan, problem = network[0].plan, network[0].problem
+    assert isinstance(plan, PlanTables)
     (own,) = plan.devices
 
     def changed(**changes: Any) -> PlanTables:

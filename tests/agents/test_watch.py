@@ -1,13 +1,10 @@
-"""The live page shows what agents do, nobody else can read it, and it ends when it is told to."""
+"""The live page shows what agents do, and ends when it is told to."""
 
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,31 +23,46 @@ from heliomesh.field.agents import live_page
 from heliomesh.field.agents.folder import AgentFolder
 from heliomesh.field.agents.heard import Heard
 from heliomesh.field.agents.link import Link
-from heliomesh.field.agents.live_page import PageServer
-from heliomesh.field.agents.watch import watch
+from heliomesh.field.agents.watch import PAGE, watch
 from tests.agents.lines import read_journal
 
 
 def test_the_live_page(tmp_path: Path) -> None:
     problem = small(**{"network.devices": 3, "slots": 150})
     folders = deployed(problem, planned(problem, hops=0), tmp_path / "net")
-    with watch(tmp_path / "net" / WATCHER, "127.0.0.1", 0, 1.0) as watcher:
-        address = f"http://127.0.0.1:{watcher.port}/"
-        assert b"No slot has ended yet" in _read(address)
+    folder = tmp_path / "net" / WATCHER
+    page = folder / PAGE
+    with watch(folder, 0.2) as watcher:
+        _until(lambda: page.exists() and "No slot has ended yet" in page.read_text())
         with running(folders) as network:
             network.wait()
-        _until(lambda: b"live, the agents" in _read(address))
-        assert b"player" in _read(address)
-        with pytest.raises(urllib.error.HTTPError, match="403"):
-            _read(address, {"Host": "elsewhere.example"})
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            _read(address + "other")
-        with pytest.raises(BusyFolderError), watch(tmp_path / "net" / WATCHER, "127.0.0.1", 0, 1.0):
+        _until(lambda: "live, the agents" in page.read_text())
+        with pytest.raises(BusyFolderError), watch(folder, 1.0):
             pass
         last = watcher.heard.latest
-    with watch(tmp_path / "net" / WATCHER, "127.0.0.1", 0, 1.0) as watcher:  # the network has ended
+    assert f"slots 0 to {last}" in page.read_text() or "live, the agents" in page.read_text()
+    assert '<head><meta http-equiv="refresh" content="0.2">' in page.read_text()
+    page.unlink()
+    with watch(folder, 1.0) as watcher:  # the network has ended
         assert watcher.heard.latest == last >= 0
-        assert b"live, the agents" in _read(f"http://127.0.0.1:{watcher.port}/")
+        _until(page.exists)
+    assert "live, the agents" in page.read_text()
+    assert "player" in page.read_text()
+
+
+def test_a_page_without_room_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard, ended, room = Heard(small(**{"network.devices": 3, "slots": 6}), READY), threading.Event(), [False, True]
+
+    def write(target: Path, text: str) -> None:
+        if not room.pop(0):
+            raise OSError("no room")
+        target.write_text(text)
+        ended.set()
+
+    monkeypatch.setattr(live_page, "write_text", write)
+    live_page.LivePage(heard, "decentralized", {}, 0).keep(tmp_path / PAGE, 0.01, ended)
+    assert "No slot has ended yet" in (tmp_path / PAGE).read_text()
+    assert not room  # nothing has changed, and nothing was written again
 
 
 def test_journals_make_the_simulators_trace(tmp_path: Path) -> None:
@@ -82,7 +94,7 @@ def linked(folders: list[AgentFolder]) -> Iterator[list[Link]]:
 def test_a_malformed_signed_line_breaks_nothing(tmp_path: Path) -> None:
     problem = small(**{"network.devices": 3, "slots": 20})
     folders = deployed(problem, planned(problem, hops=0), tmp_path / "net")
-    with linked(folders) as links, watch(tmp_path / "net" / WATCHER, "127.0.0.1", 0, 1.0) as watcher:
+    with linked(folders) as links, watch(tmp_path / "net" / WATCHER, 0.2) as watcher:
         heard = watcher.heard
 
         def told() -> bool:
@@ -93,73 +105,9 @@ def test_a_malformed_signed_line_breaks_nothing(tmp_path: Path) -> None:
             return 2 in heard.refused and heard.refused[2].count > 9 and heard.heard_in(0) == {0, 1}
 
         _until(told)
-        page = _read(f"http://127.0.0.1:{watcher.port}/")
-    assert b"Device 2 has sent lines that cannot be true" in page
-    assert b"live, the agents" in page
-
-
-@contextmanager
-def _served(page: Callable[[], bytes]) -> Iterator[PageServer]:
-    server = PageServer(("127.0.0.1", 0), page, 1.0)
-    serving = threading.Thread(target=server.serve_forever, args=(0.05,))
-    serving.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        serving.join()
-        server.server_close()
-
-
-def test_a_page_has_few_visitors_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_page, "_ASK_SECOND", 600.0)
-    with _served(lambda: b"the page") as server, ExitStack() as leaving:
-        place = ("127.0.0.1", server.server_address[1])
-        slow = [leaving.enter_context(socket.create_connection(place, 60)) for _ in range(8)]
-        for one in slow:
-            one.sendall(b"GET / HTTP/1.0\r\nHost: localh")
-        _until(lambda: len(server._visitors) == 8)
-        with socket.create_connection(place, 60) as one_more:
-            assert one_more.recv(1000).startswith(b"HTTP/1.0 503 ")
-        slow[0].sendall(b"ost\r\n\r\n")
-        assert slow[0].recv(1000).startswith(b"HTTP/1.0 200 ")
-        _until(lambda: len(server._visitors) == 7)
-        assert _read(f"http://127.0.0.1:{place[1]}/") == b"the page"
-
-
-def test_a_slow_request_and_a_long_one_are_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    with _served(lambda: b"the page") as server:
-        place = ("127.0.0.1", server.server_address[1])
-        address = f"http://127.0.0.1:{place[1]}/"
-        assert _read(address, {"X": "y" * 4000}) == b"the page"
-        with pytest.raises((urllib.error.URLError, ConnectionError)):
-            _read(address, {"X": "y" * 10_000})
-        monkeypatch.setattr(live_page, "_ASK_SECOND", 0.2)
-        with socket.create_connection(place, 60) as slow:
-            slow.sendall(b"GET / HTTP/1.0\r\nHost: localh")
-            assert slow.recv(1000) == b""  # its time is over
-    assert not server._visitors
-
-
-def test_a_page_closes_though_visitors_are_there() -> None:
-    asked, go_on = threading.Event(), threading.Event()
-
-    def page() -> bytes:
-        asked.set()
-        go_on.wait(60)
-        return b"x" * 50_000_000
-
-    started = time.monotonic()
-    with ExitStack() as leaving:
-        with _served(page) as server:
-            place = ("127.0.0.1", server.server_address[1])
-            visitor, idle = (leaving.enter_context(socket.create_connection(place, 30)) for _ in range(2))
-            visitor.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
-            idle.sendall(b"GET")
-            assert asked.wait(60)
-            go_on.set()
-        assert not server._visitors
-    assert time.monotonic() - started < live_page._READ_SECOND
+    page = (tmp_path / "net" / WATCHER / PAGE).read_text()
+    assert "Device 2 has sent lines that cannot be true" in page
+    assert "live, the agents" in page
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -168,12 +116,12 @@ def test_a_signal_ends_a_watcher_that_plans_in_one_line(tmp_path: Path, number: 
     options = {"rounds": 1, "hops": 0}
     folders = deployed(problem, planned(problem, hops=0), tmp_path / "net", options=options)
     folder = tmp_path / "net" / WATCHER
-    words = [sys.executable, "-m", "heliomesh", "device", "watch", str(folder), "--port", "0", "--replan"]
+    words = [sys.executable, "-m", "heliomesh", "device", "watch", str(folder), "--replan"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with linked(folders) as links, subprocess.Popen(words, **pipes) as process:  # noqa: S603
         try:
             assert process.stdout is not None
-            assert "shows the network; Ctrl-C ends" in process.stdout.readline()
+            assert "shows the network in a browser; Ctrl-C ends" in process.stdout.readline()
 
             def kept() -> bool:
                 for device, link in enumerate(links):
@@ -197,8 +145,3 @@ def _until(reached: Callable[[], bool]) -> None:
     while not reached():
         assert time.monotonic() < until
         time.sleep(0.05)
-
-
-def _read(address: str, headers: dict[str, str] | None = None) -> bytes:
-    with urllib.request.urlopen(urllib.request.Request(address, headers=headers or {})) as answer:  # noqa: S310
-        return bytes(answer.read())

@@ -37,7 +37,7 @@ def test_the_live_page_in_a_browser(browser: Any, tmp_path: Path, theme: str) ->
     for device, slots in enumerate((range(1, 6), range(1, 6), range(1, 3))):
         for line_slot in slots:
             heard.hear(device, signed(idle_line(problem, device, line_slot)))
-    page = opened_page(browser, LivePage(heard, "decentralized", {}, 0).html().decode(), tmp_path)
+    page = opened_page(browser, LivePage(heard, "decentralized", {}, 0).html(), tmp_path)
     if page.execute_script("return document.documentElement.dataset.theme") != theme:
         click(page, "theme")
     assert slot(page) == 5  # the newest

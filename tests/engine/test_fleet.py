@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.field.fleet.clock import FleetRun, run_fleet
 from heliomesh.field.fleet.device import Installation
 from heliomesh.field.fleet.messages import PLANNING, Message
 from heliomesh.field.fleet.planning import partners_of, timetable
-from heliomesh.field.fleet.scheme import ALONE, IN_TURN, WITH_OTHERS, FleetScheme, scheme_of
+from heliomesh.field.fleet.scheme import ALONE, BIDS, IN_TURN, WITH_OTHERS, FleetScheme, scheme_of
 from heliomesh.field.fleet.view import next_hop, view_of
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.training import train
@@ -24,6 +25,7 @@ from heliomesh.model.endless import one_cycle
 from heliomesh.model.factor import Factor, Variable, site
 from heliomesh.model.policy import ActionPolicy, Observation, Plan, state_variables
 from heliomesh.model.problem import Problem, build
+from heliomesh.planners.bids import Bidders
 from heliomesh.planners.decentralized.planner import LocalTables, Options
 from heliomesh.planning import make_plan, planner_names
 from heliomesh.scenario.errors import ScenarioError
@@ -56,6 +58,9 @@ LOSSY = {
     "energy.listen_second": 3.0,
     "energy.wake_joule": 0.01,
 }
+TALKING = {"energy.actions": "separate", "slots": 20}
+DEAR = {"energy.control": "paid", "energy.control_watt": 1.0, "energy.control_bit_per_second": 2e3}
+QUICK = {"practice": 2, "passes": 1}
 WEATHER = {
     "harvest.source": "markov",
     "harvest.joule": [[0.0, 1.0], [1.0, 2.0]],
@@ -141,6 +146,12 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
             {"rounds": 2},
             {**PATH, "learning.aggregation": "update", "network.mixing": "lazy-metropolis"},
         ),
+        ("bids", QUICK, {**TALKING, "learning.aggregation": "renormalized"}),
+        ("bids", QUICK, {**TALKING, "learning.aggregation": "model", "link.half_duplex": True}),
+        ("bids", {**QUICK, "leans": "devices"}, {**TALKING, **PATH, **UNLIKE, "energy.control_loss": 0.3}),
+        ("bids", QUICK, {**TALKING, **DEAR, "energy.control_loss": 0.3}),
+        ("bids", QUICK, {**TALKING, **PATH, **UNLIKE, **LOSSY, **DEAR}),
+        ("bids", QUICK, {**TALKING, **WEATHER, "channel.state": "link"}),
     ],
 )
 def test_a_fleet_does_what_plan_simulator_and_trainer_do(
@@ -205,6 +216,40 @@ def test_messages_come_from_neighbours_about_the_neighbourhood_and_as_many_as_pr
     assert found.total("model") == (sent.sum(), sent.sum() * found.run.weights.shape[1] * 4)
 
 
+def test_bids_and_grants_are_as_many_as_predicted_and_come_from_neighbours() -> None:
+    problem = small(**TALKING, **PATH, **DEAR)
+    found = ran(problem, "bids", QUICK)
+    assert found.total("bid")[0] == found.total("grant")[0] > 0
+    said = int((found.trace.control_joule > 0).sum())
+    facts, most = found.message_facts, problem.slots * problem.num_devices
+    assert 0 < said < most  # some could not pay
+    counted, predicted = (facts[f"coordination bytes per slot, {how}"] for how in ("counted", "predicted"))
+    assert counted * most == pytest.approx(predicted * said)
+    for device, logbook in found.logbooks.items():
+        assert {receipt.origin for receipt in logbook} <= set(problem.topology.neighbours[device])
+
+
+def test_a_part_of_bids_tells_of_no_other_device() -> None:
+    problem = small(**TALKING, **PATH)
+    policy = make_plan(problem, "bids", QUICK, bound=False).policy
+    assert isinstance(policy, Bidders)
+    assert policy.values is not None
+    values, directions = policy.values.clone(), policy.model.directions.clone()
+    values[:, 1:], directions[1:] = values[:, 1:].flip(1), directions[1:].flip(0)
+    assert OwnBids.of(policy, 0) == OwnBids.of(replace(policy, values=values, directions=directions), 0)
+    assert all(OwnBids.of(policy, device).fits(problem, device) for device in range(6))
+    assert not OwnBids.of(policy, 0).fits(problem, 1)
+
+
+def test_a_killed_bidder_is_not_heard_and_the_others_go_on() -> None:
+    problem = small(**TALKING, **PATH)
+    found = ran(problem, "bids", QUICK, deaths={2: 5})
+    assert found.died == {2: 5}
+    assert not found.trace.scheduled[0, 5:, 2].any()
+    assert found.trace.scheduled[0, 5:].any()
+    assert not any(receipt.origin == 2 and receipt.slot >= 5 for book in found.logbooks.values() for receipt in book)
+
+
 class Hasty(InProcess):
     """Messages arrive before others have begun, as they may where devices are processes."""
 
@@ -215,9 +260,16 @@ class Hasty(InProcess):
         return results
 
 
-@pytest.mark.parametrize(("planner", "order"), [("decentralized", "turns"), ("decentralized", "simultaneous")])
-def test_it_does_not_matter_who_is_first(planner: str, order: str) -> None:
-    scheme = scheme_of(small(**PATH, slots=4), planner, {"rounds": 2, "order": order})
+@pytest.mark.parametrize(
+    ("planner", "options"),
+    [
+        ("decentralized", {"rounds": 2, "order": "turns"}),
+        ("decentralized", {"rounds": 2, "order": "simultaneous"}),
+        ("bids", QUICK),
+    ],
+)
+def test_it_does_not_matter_who_is_first(planner: str, options: dict[str, Any]) -> None:
+    scheme = scheme_of(small(**PATH, slots=4), planner, options)
     calm, hasty = (run_fleet(scheme, post, job_of(scheme)) for post in (InProcess, Hasty))
     assert_same_traces(calm.trace, hasty.trace)
     assert torch.equal(calm.run.weights, hasty.run.weights)
@@ -435,13 +487,13 @@ def test_a_death_during_planning_is_said() -> None:
         (
             "decentralised",
             {},
-            "expected one of decentralized, fixed_fraction, skiptrain, turns, uncoordinated, actual value 'decent",
+            "one of bids, decentralized, fixed_fraction, skiptrain, turns, uncoordinated, actual value 'decent",
         ),
         ("decentralized", {"form": "literal"}, "option.form: expected 'default' in a fleet"),
         ("decentralized", {"sweeps": 2}, "option.sweeps: expected 1 in a fleet"),
-        ("decentralized", {"grown": [1]}, "option.grown: expected () in a fleet"),
         ("decentralized", {"share_tables": True}, "option.share_tables: expected false in a fleet"),
         ("uncoordinated", {"rounds": 2}, "uncoordinated option.rounds"),
+        ("bids", {"passes": 0}, "bids option.passes: expected at least 1 for devices"),
     ],
 )
 def test_what_needs_more_than_the_neighbourhood_is_refused(
@@ -453,7 +505,7 @@ def test_what_needs_more_than_the_neighbourhood_is_refused(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("planner", sorted(set(planner_names()) - {WITH_OTHERS, IN_TURN, *ALONE}))
+@pytest.mark.parametrize("planner", sorted(set(planner_names()) - {BIDS, WITH_OTHERS, IN_TURN, *ALONE}))
 def test_every_other_planner_is_refused_with_a_reason(planner: str) -> None:
     with pytest.raises(ScenarioError, match="a device would need"):
         scheme_of(small(), planner, {})

@@ -68,7 +68,7 @@ def test_absent_ray_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp
     [
         (
             ["--planner", "myopic"],
-            "error: planner: expected one of decentralized, fixed_fraction, skiptrain",
+            "error: planner: expected one of bids, decentralized, fixed_fraction, skiptrain",
         ),
         (["--kill", "5@0"], "error: --kill: expected device@slot with a device below 5 and a slot below 12"),
     ],
@@ -89,7 +89,7 @@ def test_a_mistake_is_one_sentence(
 def test_twenty_devices_do_what_run_does(tmp_path: Path) -> None:
     ring = ["--set", "network.devices=20", "--set", "slots=6", "--evaluate-every", "3", "--json"]
     fleet, alone = tmp_path / "fleet", tmp_path / "run"
-    ended = _fleet("ring10", *ring, "--finite", "--out", str(fleet))
+    ended = _fleet("ring10", *ring, "--planner", "decentralized", "--finite", "--out", str(fleet))
     assert ended.returncode == 0, ended.stderr
     words = ["run", "ring10", "decentralized", *ring, "-o", "share_tables=false", "--out", str(alone)]
     assert subprocess.run([sys.executable, "-c", PROGRAM, *words], env=_one_thread()).returncode == 0  # noqa: S603
@@ -101,6 +101,20 @@ def test_twenty_devices_do_what_run_does(tmp_path: Path) -> None:
     again = _fleet("ring10", *ring, "--finite", "--out", str(fleet))
     assert again.returncode == 2
     assert "expected an empty folder" in again.stderr
+
+
+@pytest.mark.slow
+def test_twenty_bidders_do_what_run_does(tmp_path: Path) -> None:
+    words = ["--set", "network.devices=20", "--set", "slots=20", "--set", "energy.control_loss=0.2", "--seed", "3"]
+    words += ["--evaluate-every", "10", "--json", "-o", "practice=2"]
+    fleet, alone = tmp_path / "fleet", tmp_path / "run"
+    ended = _fleet("ring10", *words, "--out", str(fleet))
+    assert ended.returncode == 0, ended.stderr
+    ran = [sys.executable, "-c", PROGRAM, "run", "ring10", "bids", *words, "--out", str(alone)]
+    assert subprocess.run(ran, env=_one_thread()).returncode == 0  # noqa: S603
+    _assert_same_folders(fleet, alone)
+    facts = json.loads(ended.stdout)
+    assert facts["coordination bytes per slot, counted"] == facts["coordination bytes per slot, predicted"] > 0
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def _simulate(inputs: Path, folder: Path) -> Job:
 
 def _train(inputs: Path, folder: Path) -> Job:
     trace = inputs / "trace.npz"
-    return partial(command, "run", "tiny", "--trace", trace, "--out", folder, "--resume", *_SLOTS, *_TRAINING)
+    return partial(command, "run", "tiny", "--trace", trace, "--out", folder, *_SLOTS, *_TRAINING)
 
 
 def _run(inputs: Path, folder: Path) -> Job:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import heliomesh as hm
-from heliomesh.grid.energy_after_action import EnergyAfterAction
+from heliomesh.grid.after_spending import EnergyAfterAction
 from heliomesh.model.policy import Observation
 from heliomesh.model.problem import interpolated, with_levels
 

@@ -7,7 +7,7 @@ actions; a microcontroller writes their hash.
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,9 @@ import torch
 
 from heliomesh.interop.c_kit import flash_bytes
 from heliomesh.interop.c_levels import Measuring
-from heliomesh.model.policy import Observation
+from heliomesh.model.overhead import is_paid, talk_joule
+from heliomesh.model.policy import Noticed, Observation
+from heliomesh.physics.battery import pays
 
 SOURCES = Path(__file__).with_name("firmware")
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
@@ -128,10 +130,14 @@ def _capacity(problem):
     return np.floor(problem.battery.capacity_joule.numpy() * units_per_joule(problem)[:, 0]).astype(np.int64)
 
 
-def random_states(problem, count):
-    """The program's states: observations with batteries of whole units, some of them at the cuts, and slots."""
+def random_states(problem, count, more=0):
+    """The program's states: observations with batteries of whole units, some of them at the cuts, and slots.
+
+    ``more`` numbers are drawn for each state after that, which come last.
+    """
     devices, sites = problem.num_devices, problem.channel.num_sites
-    drawn = draws(count * (1 + sites + 6 * devices)).reshape(count, -1)
+    drawn = draws(count * (1 + sites + 6 * devices + more)).reshape(count, -1)
+    drawn, rest = np.split(drawn, [1 + sites + 6 * devices], axis=1)
     of_device = drawn[:, 1 + sites :].reshape(count, devices, 6)
     weather, nearby, which, offset, high, low = np.moveaxis(of_device, -1, 0)
     special, capacity = _special(problem), _capacity(problem)
@@ -144,7 +150,8 @@ def random_states(problem, count):
         weather=torch.from_numpy(weather % problem.harvest.law.num_weather),
         uniform=torch.zeros(count, devices, dtype=torch.float64),
     )
-    return seen, drawn[:, 0] % problem.slots
+    slots = drawn[:, 0] % problem.slots
+    return (seen, slots, rest) if more else (seen, slots)
 
 
 def actions_in_python(problem, policy, count):
@@ -158,6 +165,52 @@ def actions_in_python(problem, policy, count):
         )
         actions[slots == slot] = policy.action(slot, part).numpy()
     return actions
+
+
+def bids_in_python(policy, count):
+    """What devices that bid do in the program's states, and their accounts after that; (state, device, byte)."""
+    problem, devices, (_, directions) = policy.problem, policy.problem.num_devices, policy.model.directions.shape
+    seen, slots, rest = random_states(problem, count, more=1 + devices * (1 + directions) + 3 * devices**2)
+    base, own, lost = np.split(rest, [1, 1 + devices * (1 + directions)], axis=1)
+    own = own.reshape(count, devices, -1)
+    progress, lean = (base + own[..., 0] % 2048) % 2**16, own[..., 1:] % 255 - 127
+    topology = problem.topology
+    pairs = topology.edge_receiver * devices + topology.edge_sender
+    arrives = torch.from_numpy(lost.reshape(count, 3, -1)[..., pairs] % 4 > 0).transpose(1, 2)
+    memory = (torch.from_numpy(progress), torch.from_numpy(lean))
+    seen = replace(seen, memory=memory, heard=arrives[..., :2])
+    if is_paid(problem):
+        seen = _after_talk(problem, policy, seen)
+    found = np.empty((count, devices, 3 + directions), dtype=np.uint8)
+    for slot in np.unique(slots).tolist():
+        here = torch.from_numpy(np.flatnonzero(slots == slot))
+        part = seen.of(here)
+        action = policy.action(slot, part)
+        trained, sends = problem.actions.trained[action], problem.actions.power_watt[action] > 0
+        arrived = arrives[here, :, 2] & sends[:, topology.edge_sender]
+        noticed = Noticed(
+            torch.zeros_like(part.battery_joule), arrived, trained, torch.zeros_like(part.battery_joule)
+        )
+        progress, lean = policy.recall(replace(part, noticed=noticed))
+        parts = (action, progress & 255, (progress >> 8) & 255, *lean.unbind(-1))
+        found[here] = torch.stack(parts, -1).numpy().astype(np.uint8)
+    return found
+
+
+def _after_talk(problem, policy, seen):
+    """As the simulator's `Episodes.see`: devices pay for messages, and those that cannot are silent."""
+    joule = talk_joule(problem, policy.talk)
+    talks = pays(seen.battery_joule, joule + problem.battery.losses.drain_joule)
+    between = talks[:, problem.topology.edge_sender] & talks[:, problem.topology.edge_receiver]
+    battery = ((seen.battery_joule - joule) * talks).clamp_min(0)
+    return replace(seen, battery_joule=battery, heard=seen.heard & between.unsqueeze(-1))
+
+
+def bytes_in_c(folder, policy, count):
+    """The same by a kit on this computer."""
+    program = built(folder, HOST, policy.problem, policy, count)
+    done = subprocess.run([program], capture_output=True, check=True)  # noqa: S603
+    return np.frombuffer(done.stdout, dtype=np.uint8).reshape(count, policy.problem.num_devices, -1)
 
 
 def actions_in_c(folder, problem, policy, count):
@@ -194,7 +247,7 @@ def hash_of(actions):
 
 
 def built(folder, target, problem, policy, count):
-    """The program of a whole network; ``policy`` has the message rounds of a plan, or is None where it looks up."""
+    """The program of a whole network; ``policy`` bids, or is None where devices look up."""
     place = folder / f"build {target.name}"
     place.mkdir()
     kind = [] if policy is not None else ["-DLOOKUP"]
@@ -230,8 +283,7 @@ def _numbers(problem, policy, count):
         "ACTIONS": len(problem.actions),
     }
     if policy is not None:
-        source = policy.source
-        macros |= {"MESSAGES": source.messages, "ROUNDS": source.rounds, "COLOURS": max(problem.colour) + 1}
+        macros["DIRECTIONS"] = policy.model.directions.shape[1]
     padded = [[*own, *[0] * (most - len(own))] for own in sites]
     lines = [f"#define {name} {value}u" for name, value in macros.items()]
     lines += [f"static const uint32_t capacity[DEVICES] = {_braced(_capacity(problem))};"]

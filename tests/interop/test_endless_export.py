@@ -9,10 +9,7 @@ from typer.testing import CliRunner
 import heliomesh as hm
 from heliomesh.cli import app
 from heliomesh.interop.c_header import write_headers
-from heliomesh.interop.c_rounds import write_round_headers
 from heliomesh.interop.export_tables import Tabulated, read_tables, tabulate, write_tables
-from heliomesh.interop.rounded import RoundedTables
-from heliomesh.model.endless import Endless
 from tests.interop.c_network import actions_in_c, actions_in_python, needs_gcc, random_states
 from tests.interop.conftest import planned_once
 
@@ -25,20 +22,10 @@ def planned(scenario, planner, options, changes=None):
     return planned_once(scenario, json.dumps(changes or {}), planner, json.dumps({"endless": True, **options}))
 
 
-def exported(problem, plan):
-    """The policy that is exported: tables, or rounds in whole numbers of 16 bits."""
-    if plan.planner in ("receiver", "prices"):
-        cycle = plan.policy.cycle
-        return Endless(problem, RoundedTables(cycle.problem, cycle, 16))
-    return Tabulated(problem, tabulate(plan))
-
-
 @pytest.mark.parametrize(
     ("planner", "options"),
     [
-        ("receiver", {"interpolate": False}),
-        pytest.param("prices", {"interpolate": False}, marks=pytest.mark.slow),
-        pytest.param(*ALONE, marks=pytest.mark.slow),
+        ALONE,
         pytest.param("decentralized", {"hops": 1}, marks=pytest.mark.slow),
         pytest.param("decentralized", {}, marks=pytest.mark.slow),
     ],
@@ -46,7 +33,7 @@ def exported(problem, plan):
 def test_a_thousand_slots_cost_what_they_cost_in_simulation(planner, options):
     problem, plan = planned("ring10", planner, options, {"slots": SLOTS})
     episodes = 8
-    own, out = (hm.simulate_costs(problem, one, episodes) for one in (plan, exported(problem, plan)))
+    own, out = (hm.simulate_costs(problem, one, episodes) for one in (plan, Tabulated(problem, tabulate(plan))))
     assert abs(out.mean() / own.mean() - 1) < 0.005
     if options.get("hops") != 1:  # one hop does not beat devices that act alone, with an end or without
         greedy = hm.simulate_costs(problem, hm.plan(problem, "uncoordinated"), episodes)
@@ -89,23 +76,17 @@ def test_tables_in_c_go_around(planner, options, tmp_path):
     np.testing.assert_array_equal(found, actions_in_python(problem, plan.policy, 2000))
 
 
-@needs_gcc
-@pytest.mark.parametrize("planner", ["prices", "receiver"])
-def test_rounds_in_c_go_around(planner, tmp_path):
-    problem, plan = planned("tiny", planner, {"interpolate": False}, LONGER)
-    cycle = plan.policy.cycle
-    write_round_headers(cycle.problem, cycle, planner, tmp_path)
-    rounded = RoundedTables(cycle.problem, cycle)
-    found = actions_in_c(tmp_path, problem, rounded, 2000)
-    np.testing.assert_array_equal(found, actions_in_python(problem, Endless(problem, rounded), 2000))
+ALONE_WORDS = ["-o", "coordinate=false"]
+LAST_SLOT = "Beyond slot 11 it keeps that slot's table, in which energy has no future."
 
 
 @pytest.mark.parametrize(
     ("planner", "kind", "more", "sentence"),
     [
-        ("receiver", "c", [], "It has no end: every slot is alike."),
-        ("prices", "c", [], "It has no end: it repeats after 12 slots."),
-        ("prices", "c", ["--finite"], "Beyond slot 11 it keeps that slot's table, in which energy has no future."),
+        ("uncoordinated", "c", [], "It has no end: every slot is alike."),
+        ("prices", "c", ALONE_WORDS, "It has no end: it repeats after 12 slots."),
+        ("prices", "c", [*ALONE_WORDS, "--finite"], LAST_SLOT),
+        ("bids", "c", ["--set", "energy.actions=separate", "-o", "practice=2"], LAST_SLOT),
         ("uncoordinated", "json", [], "It has no end: every slot is alike."),
     ],
 )
@@ -119,7 +100,7 @@ def test_the_command_says_what_comes_after_the_last_slot(planner, kind, more, se
 
 
 def test_a_plan_for_ever_is_an_option_of_the_command():
-    done = CliRunner().invoke(app, ["plan", "tiny", "receiver", "--endless", "--json", "--quiet"])
+    done = CliRunner().invoke(app, ["plan", "tiny", "receiver", "-o", "endless=true", "--json", "--quiet"])
     assert done.exit_code == 0, done.output
     facts = json.loads(done.output)
     assert facts["repeats after [slots]"] == 1

@@ -6,19 +6,18 @@ import struct
 import subprocess
 from collections import deque
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 import heliomesh as hm
+from heliomesh.interop.c_bids import write_bid_headers
 from heliomesh.interop.c_header import write_headers
 from heliomesh.interop.c_kit import Constants, Head, table_text
 from heliomesh.interop.c_levels import Measuring
-from heliomesh.interop.c_rounds import collecting_tree, write_round_headers
 from heliomesh.interop.export_tables import tabulate
-from heliomesh.interop.rounded import RoundedTables
-from heliomesh.model.policy import Observation
+from heliomesh.model.policy import ActionPolicy, Noticed, Observation
 from tests.interop.c_network import (
     ATMEGA328P,
     ATMEGA2560,
@@ -27,7 +26,9 @@ from tests.interop.c_network import (
     RISCV32,
     SOURCES,
     actions_in_python,
+    bids_in_python,
     compiled,
+    emulated,
     hash_in_c,
     hash_of,
     needs_gcc,
@@ -36,12 +37,8 @@ from tests.interop.c_network import (
 )
 
 STATES = 100_000
-HALF_DUPLEX = {"link.half_duplex": True, "slots": 5}
-SEVEN = {
-    "network.topology": "edges",
-    "network.devices": 7,
-    "network.edges": [[0, 1], [0, 2], [0, 3], [0, 4], [1, 2], [2, 5], [5, 6]],
-}
+BIDS = {"energy.actions": "separate", "learning.dataset": "digits"}
+QUICK = {"practice": 2, "passes": 1}
 # every energy of `tiny` times 10,000: in microjoules they do not fit 32 bits
 HUGE = {
     "energy.capacity_joule": 30_000.0,
@@ -62,27 +59,44 @@ PLANS = {
     "batteries of 30 kJ": (HUGE, "decentralized", {"hops": 1}),
     "one hop": ({}, "decentralized", {"hops": 1}),
     "two hops of seven": ({"network.devices": 7, "slots": 6}, "decentralized", {"hops": 2}),
-    "receiver": ({}, "receiver", {}),
-    "receiver of three": ({"network.devices": 3}, "receiver", {}),
-    "receiver, irregular links of six slots": ({**SEVEN, "channel.state": "link", "slots": 6}, "receiver", {}),
-    "receiver, half duplex": (HALF_DUPLEX, "receiver", {}),
-    "prices": ({}, "prices", {}),
+    "bids": (BIDS, "bids", QUICK),
+    "bids of three": ({**BIDS, "network.devices": 3}, "bids", QUICK),
+    "bids, half duplex": ({**BIDS, "link.half_duplex": True, "energy.sleep_watt": 0.1}, "bids", QUICK),
 }
 
 
-def exported(name, folder, width=16):
-    """A kit: its problem, its policy in Python, and the policy once more where it has message rounds."""
+def exported(name, folder):
+    """A kit: its problem, its policy in Python, and the policy once more where it bids."""
     changes, planner, options = PLANS[name]
     problem = hm.build(hm.Scenario.load("tiny").override(changes))
-    if planner not in ("prices", "receiver"):
-        plan = hm.plan(problem, planner, bound=False, **options)
-        write_headers(tabulate(plan), plan.policy.problem, folder)
-        return problem, plan.policy, None
-    plan = hm.plan(problem, planner, bound=False, interpolate=False, **options)
-    problem = plan.policy.problem
-    write_round_headers(problem, plan.policy, planner, folder, width)
-    rounded = RoundedTables(problem, plan.policy, width)
-    return problem, rounded, rounded
+    plan = hm.plan(problem, planner, bound=False, **options)
+    if planner == "bids":
+        write_bid_headers(plan.policy, folder)
+        return problem, plan.policy, plan.policy
+    write_headers(tabulate(plan), plan.policy.problem, folder)
+    return problem, plan.policy, None
+
+
+@dataclass
+class Following:
+    """A policy that goes along slot by slot where every packet that is sent arrives."""
+
+    policy: ActionPolicy
+    memory: tuple = ()
+    noticed: Noticed | None = None
+
+    def actions(self, slot, seen):
+        """What all devices do in one state."""
+        actions, sender = self.policy.problem.actions, self.policy.problem.topology.edge_sender
+        now = replace(seen, memory=self.memory, noticed=self.noticed).recalled_by(self.policy)
+        chosen = self.policy.action(slot, now)
+        awake = ~self.policy.problem.battery.dark(seen.battery_joule)[:, self.policy.problem.topology.edge_receiver]
+        arrived = (actions.power_watt[chosen] > 0)[:, sender] & awake
+        self.memory, self.noticed = (
+            now.memory,
+            Noticed(seen.uniform, arrived, actions.trained[chosen], actions.power_watt[chosen]),
+        )
+        return chosen[0].tolist()
 
 
 @dataclass
@@ -190,17 +204,18 @@ def measurements(problem, states, row):
 def test_the_example_decides_as_the_plan(name, tmp_path):
     problem, policy, _ = exported(name, tmp_path)
     states, _ = random_states(problem, problem.slots)
+    following = Following(policy)
     with ExitStack() as stack:
         devices = started(tmp_path, problem, stack)
         for slot in range(problem.slots):
             actions = play_slot(devices, problem.topology.neighbours, measurements(problem, states, slot))
-            assert actions == policy.action(slot, one_of(states, slot))[0].tolist()
+            assert actions == following.actions(slot, one_of(states, slot))
         ended(devices)
     assert [device.process.returncode for device in devices] == [0] * len(devices)
 
 
 @needs_gcc
-@pytest.mark.parametrize("name", ["one hop", "receiver", "receiver, half duplex"])
+@pytest.mark.parametrize("name", ["one hop", "bids", "bids, half duplex"])
 def test_lost_and_damaged_packets_never_overdraw_a_battery(name, tmp_path):
     problem, _, _ = exported(name, tmp_path)
     rng = np.random.default_rng(0)
@@ -211,18 +226,18 @@ def test_lost_and_damaged_packets_never_overdraw_a_battery(name, tmp_path):
         return [packet if rng.random() < 0.7 else packet[:1] + rng.bytes(rng.integers(len(packet)))]
 
     states, _ = random_states(problem, problem.slots)
-    energy = states.energy_state(problem)
+    paid = problem.affordable(states.battery_joule)
     with ExitStack() as stack:
         devices = started(tmp_path, problem, stack)
         for slot in range(problem.slots):
             measured = measurements(problem, states, slot)
             for number, action in enumerate(play_slot(devices, problem.topology.neighbours, measured, on_air)):
-                assert bool(problem.feasible[number, energy[slot, number], action])
+                assert bool(paid[slot, number, action])
         ended(devices)
 
 
 @needs_gcc
-@pytest.mark.parametrize("name", ["one hop", "receiver", "receiver, half duplex", "no message", "batteries of 30 kJ"])
+@pytest.mark.parametrize("name", ["one hop", "bids", "bids, half duplex", "no message", "batteries of 30 kJ"])
 def test_the_example_compiles_for_every_device(name, tmp_path):
     problem, _, _ = exported(name, tmp_path)
     sources = ("example_main.c", "example_board.c", "heliomesh_device.c", "heliomesh_levels.c")
@@ -236,7 +251,7 @@ def test_the_example_compiles_for_every_device(name, tmp_path):
 
 @needs_gcc
 def test_tables_that_exceed_the_flash_are_refused(tmp_path):
-    exported("receiver", tmp_path)
+    exported("bids", tmp_path)
     command = ["gcc", "-DHELIOMESH_DEVICE=0", "-DHELIOMESH_FLASH_LIMIT=500", "-c", "heliomesh_device.c"]
     refused = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, encoding="utf-8")  # noqa: S603
     assert "The plan's tables are larger than the flash" in refused.stderr
@@ -297,7 +312,7 @@ def test_table_files_say_what_comes_after_the_horizon():
 
 
 @needs_gcc
-@pytest.mark.parametrize("name", ["one hop", "receiver"])
+@pytest.mark.parametrize("name", ["one hop", "bids"])
 def test_an_endless_plan_goes_around(name, tmp_path):
     """As exports of endless plans will have it: the macro says that slots count modulo the tables' length."""
     problem, policy, _ = exported(name, tmp_path)
@@ -306,13 +321,14 @@ def test_an_endless_plan_goes_around(name, tmp_path):
         text = path.read_text(encoding="utf-8")
         path.write_text(text.replace("HELIOMESH_ENDLESS 0u", "HELIOMESH_ENDLESS 1u"), encoding="utf-8")
     states, _ = random_states(problem, 100)
-    first, last = (policy.action(slot, states) for slot in (0, problem.slots - 1))
+    following = Following(policy)
+    first, last = (policy.action(slot, states.recalled_by(policy)) for slot in (0, problem.slots - 1))
     row = int((first != last).any(1).nonzero()[0])  # a state in which the slot matters
     with ExitStack() as stack:
         devices = started(tmp_path, problem, stack)
         for slot in range(problem.slots + 3):
             actions = play_slot(devices, problem.topology.neighbours, measurements(problem, states, row))
-            assert actions == policy.action(slot % problem.slots, one_of(states, row))[0].tolist()
+            assert actions == following.actions(slot % problem.slots, one_of(states, row))
         ended(devices)
 
 
@@ -470,21 +486,9 @@ def test_the_unit_of_energy_is_the_finest_that_fits():
         assert measuring.units(0.0) == 0
 
 
-def test_shares_reach_a_root_along_links():
-    problem = hm.build(hm.Scenario.load("ring10"))
-    tree = collecting_tree(problem)
-    assert sorted(tree) == list(range(10))
-    assert [device for device, branch in tree.items() if branch.depth == 0] == [0]
-    assert max(branch.depth for branch in tree.values()) == 5
-    for device, branch in tree.items():
-        if branch.depth:
-            assert branch.parent in problem.topology.neighbours[device]
-            assert tree[branch.parent].depth == branch.depth - 1
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cppcheck") is None, reason="cppcheck is not installed")
-@pytest.mark.parametrize("name", ["no message", "one hop", "receiver", "receiver, half duplex", "prices", "weather"])
+@pytest.mark.parametrize("name", ["no message", "one hop", "bids", "bids, half duplex", "weather"])
 def test_cppcheck_finds_no_breach_of_misra(name, tmp_path):
     exported(name, tmp_path)
     sources = sorted(path.name for path in tmp_path.glob("*.c"))
@@ -496,17 +500,16 @@ def test_cppcheck_finds_no_breach_of_misra(name, tmp_path):
 
 CROSS = [
     (CORTEX_M0, "one hop", STATES),
-    (CORTEX_M0, "receiver", STATES),
-    (CORTEX_M0, "receiver, half duplex", 5000),
+    (CORTEX_M0, "bids", STATES),
+    (CORTEX_M0, "bids, half duplex", 5000),
     (RISCV32, "one hop", STATES),
-    (RISCV32, "receiver", STATES),
-    (RISCV32, "receiver, half duplex", 5000),
+    (RISCV32, "bids", STATES),
+    (RISCV32, "bids, half duplex", 5000),
     (ATMEGA328P, "one hop", STATES),
     (ATMEGA328P, "batteries of 30 kJ", 5000),
-    (ATMEGA328P, "receiver of three", STATES),
-    (ATMEGA328P, "receiver, half duplex", 100),
+    (ATMEGA328P, "bids of three", STATES),
     (ATMEGA2560, "one hop", STATES),
-    (ATMEGA2560, "receiver, irregular links of six slots", 500),  # tables above 64 KB
+    (ATMEGA2560, "bids, half duplex", 5000),
 ]
 
 
@@ -515,22 +518,47 @@ CROSS = [
 def test_three_architectures_decide_as_python(target, name, states, tmp_path):
     if target.missing:
         pytest.skip(f"not installed: {', '.join(target.missing)}")
-    problem, policy, rounds = exported(name, tmp_path, width=16 if target is ATMEGA328P else 32)
-    expected = hash_of(actions_in_python(problem, policy, states))
-    assert hash_in_c(tmp_path, target, problem, rounds, states) == expected
+    problem, policy, bids = exported(name, tmp_path)
+    found = bids_in_python(policy, states) if bids else actions_in_python(problem, policy, states)
+    assert hash_in_c(tmp_path, target, problem, bids, states) == hash_of(found)
 
 
-def test_a_plan_of_six_slots_has_far_tables(tmp_path):
-    exported("receiver, irregular links of six slots", tmp_path, width=32)
-    text = (tmp_path / "device_0.h").read_text(encoding="utf-8")
+def far_tables(folder):
+    """A table file of 100,000 bytes; its values."""
+    values = np.random.default_rng(0).integers(2**8, size=100_000).tolist()
+    head = Head("planner", "scenario", "", 1, [(0.0, False)], slots=1)
+    text = table_text(head, Tables([Constants("some", 8, values, "numbers")]))
+    (folder / "tables.h").write_text(text, encoding="utf-8")
+    shutil.copy(SOURCES.parents[2] / "heliomesh/interop/firmware/common/heliomesh_flash.h", folder)
+    (folder / "read.c").write_text(
+        '#define HELIOMESH_WITH_TABLES\n#include <stdbool.h>\n#include "tables.h"\n#define LOOKUP\n#include "network.h"\n'
+        f"int main(void)\n{{\n    uint32_t entry;\n    for (entry = 0; entry < {len(values)}u; entry++) {{\n"
+        "        result(table_some(entry));\n    }\n    finish();\n    return 0;\n}\n",
+        encoding="utf-8",
+    )
+    return text, np.array(values)
+
+
+def test_far_tables_have_blocks(tmp_path):
+    text, _ = far_tables(tmp_path)
     assert int(re.search(r"FLASH_BYTES (\d+)u", text)[1]) > 2**16
     assert "block_3" in text
     assert "too large for ATmega328P (32 KB)." in text
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(bool(ATMEGA2560.missing), reason="avr-gcc or simavr is not installed")
+def test_avr_reads_tables_above_64_kilobytes(tmp_path):
+    _, values = far_tables(tmp_path)
+    program = tmp_path / "read.elf"
+    sources = ("read.c", SOURCES / ATMEGA2560.source, SOURCES / "result_target.c")
+    compiled(tmp_path, ATMEGA2560, "-I", SOURCES, *sources, "-o", program)
+    assert emulated(ATMEGA2560, program) == hash_of(values)
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(bool(ATMEGA328P.missing), reason="avr-gcc or simavr is not installed")
 def test_avr_refuses_tables_larger_than_its_flash(tmp_path):
-    exported("receiver, irregular links of six slots", tmp_path, width=32)
+    far_tables(tmp_path)
     with pytest.raises(AssertionError, match="The plan's tables are larger than the flash"):
-        compiled(tmp_path, ATMEGA328P, "-DHELIOMESH_DEVICE=0", "-c", "heliomesh_device.c")
+        compiled(tmp_path, ATMEGA328P, "-I", SOURCES, "-c", "read.c")

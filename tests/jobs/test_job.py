@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from types import ModuleType
-from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -16,9 +15,7 @@ import heliomesh as hm
 from heliomesh.jobs import job as job_module
 from heliomesh.jobs.fingerprint import of_code, of_path
 from heliomesh.jobs.job import STEPS, Job
-from heliomesh.jobs.training import RunSettings
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.trainer import Execution
 from heliomesh.planners import prices, uncoordinated
 from heliomesh.planning import find_planner
 from heliomesh.scenario.files import shipped
@@ -325,8 +322,3 @@ def test_our_own_code_is_named_by_the_results_version() -> None:
     assert of_code("receiver") is None
     assert of_code(hm.plan) is None
     assert of_code(test_our_own_code_is_named_by_the_results_version) is not None
-
-
-def test_type_checkers_know_every_setting():
-    given = get_type_hints(TrainSettings) | get_type_hints(Execution)
-    assert get_type_hints(RunSettings) == given

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from heliomesh.learning import scoring
-from heliomesh.learning.moving_layers import MovingLayers, channels_last
+from heliomesh.learning.moving_layers import channels_last, move_the_rest, moving_layers
 from heliomesh.learning.stacked import Samples, flat_weights
 from heliomesh.learning.stacked_graph import trace, with_fused_pools
 from heliomesh.learning.strategies import cores, loop
@@ -57,11 +57,11 @@ def test_a_step_is_autograds_gradient_times_the_rate(kind):
     direction = torch.randn(output.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     expected = torch.autograd.grad((output * direction).sum(), list(model.parameters()))
     own = {name: cores._copy(value).requires_grad_() for name, value in model.named_parameters()}
-    layers = MovingLayers(own, RATE)
-    moved = with_fused_pools(trace(model, "cores")).run(layers.executors(), channels_last(inputs))
+    layers = moving_layers(own, RATE)
+    moved = with_fused_pools(trace(model, "cores")).run(layers, channels_last(inputs))
     torch.testing.assert_close(moved, output, rtol=1e-12, atol=1e-12)
     (moved * direction).sum().backward()
-    layers.move_the_rest()
+    move_the_rest(own.values(), RATE)
     for (name, before), slope in zip(model.named_parameters(), expected, strict=True):
         torch.testing.assert_close(own[name].detach(), before.detach() - RATE * slope, rtol=1e-11, atol=1e-11)
 

@@ -280,15 +280,6 @@ def test_bf16_learns_in_the_same_direction(name):
     assert rounded.dtype is torch.float32
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # compilers warn about what they are made of
-def test_compiled_equals_the_loop():
-    model = _model("cnn")
-    expected, _ = _trained(loop.build(model), model, 2)
-    actual, _ = _trained(_build("vmap", model, compiled=True), model, 2)
-    assert _difference(actual, expected) <= DIGITS
-
-
 def test_global_switches_come_back():
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     model = _model("mlp")
@@ -349,12 +340,6 @@ def test_an_unknown_precision_is_refused(name):
         ScenarioError, match=r"^learning\.precision: expected one of fp32, tf32, bf16, actual value 'int8'"
     ):
         _build(name, _model("mlp"), precision="int8")
-
-
-@pytest.mark.parametrize("name", ["loop", "cores", "batched"])
-def test_some_strategies_are_not_compiled(name):
-    with pytest.raises(ScenarioError, match=f"'{name}' can execute, actual value compiled = true"):
-        _build(name, _model("mlp"), compiled=True)
 
 
 @pytest.mark.parametrize("name", ["cores", "batched"])

@@ -5,7 +5,7 @@ from torch import nn
 from heliomesh.learning import strategy as choosing
 from heliomesh.learning.stacked import Samples, flat_weights
 from heliomesh.learning.strategies import loop
-from heliomesh.learning.strategy import Chosen, StrategyReport, choose, new_weights
+from heliomesh.learning.strategy import Chosen, choose, new_weights
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.tasks.model import build_model
 
@@ -43,8 +43,7 @@ def _train(strategy, device: torch.device = DEVICE) -> tuple[torch.Tensor, torch
 def test_on_a_cpu_the_choice_follows_from_the_model():
     samples = Samples(_samples().inputs.cpu(), _samples().labels.cpu())
     chosen = choose(_model().cpu(), samples, STEPS, BATCH)
-    assert chosen.name == "batched"
-    assert chosen.report.setting == "batched:eager"
+    assert chosen.setting == "batched:eager"
 
 
 class _Branches(nn.Module):
@@ -67,7 +66,7 @@ class _Branches(nn.Module):
 )
 def test_on_a_cpu_networks_with_convolutions_train_on_all_cores_where_they_can(model, precision, expected):
     samples = Samples(_samples().inputs.cpu(), _samples().labels.cpu())
-    assert choose(model, samples, STEPS, BATCH, precision).name == expected
+    assert choose(model, samples, STEPS, BATCH, precision).setting == f"{expected}:eager"
 
 
 def test_the_choice_computes_what_the_loop_computes():
@@ -95,8 +94,6 @@ def test_results_do_not_depend_on_pieces(pieces):
 class _Small:
     """A strategy that has memory for two rows."""
 
-    name = "small"
-
     def __init__(self) -> None:
         self.inner = loop.build(_model())
         self.sizes: list[int] = []
@@ -110,7 +107,7 @@ class _Small:
 
 def test_pieces_are_halved_until_they_fit():
     small = _Small()
-    chosen = Chosen(small, StrategyReport("small", False, "fp32"), DEVICE, rows_at_once=8)
+    chosen = Chosen(small, "small", DEVICE, rows_at_once=8)
     weights, losses = _train(chosen)
     expected, expected_losses = _train(loop.build(_model()))
     assert torch.equal(weights, expected)
@@ -120,29 +117,35 @@ def test_pieces_are_halved_until_they_fit():
 
 def test_a_batch_too_large_for_the_memory_is_refused():
     class Never(_Small):
-        def train(self, *_):
+        def train(self, *_, **__):
             raise torch.cuda.OutOfMemoryError
 
     with pytest.raises(ScenarioError, match=r"^learning\.batch: expected one batch to fit into the memory of"):
-        _train(Chosen(Never(), StrategyReport("never", False, "fp32"), DEVICE, rows_at_once=4))
+        _train(Chosen(Never(), "never", DEVICE, rows_at_once=4))
 
 
 def test_what_cannot_execute_the_model_is_passed_over(monkeypatch):
     """As on a GPU, whose first two choices are missing here or refuse."""
     monkeypatch.setattr(choosing, "_by_preference", lambda model, device: ("fused", "cores", "loop"))
-    assert _chosen(model=_Branches()).name == "loop"
+    assert _chosen(model=_Branches()).setting == "loop:eager"
 
 
 @pytest.mark.parametrize("strategy", ["loop", "vmap", "vmap:eager"])
 def test_a_named_strategy_is_taken(strategy):
     chosen = _chosen(strategy)
-    assert chosen.name == strategy.split(":")[0]
+    assert chosen.setting == f"{strategy.removesuffix(':eager')}:eager"
     expected, _ = _train(loop.build(_model()))
     torch.testing.assert_close(_train(chosen)[0], expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("strategy", "hint"), [("lopp", "did you mean 'loop'?"), ("loop:fast", "actual value 'loop:fast'"), ("", "''")]
+    ("strategy", "hint"),
+    [
+        ("lopp", "did you mean 'loop'?"),
+        ("loop:fast", "actual value 'loop:fast'"),
+        ("vmap:compiled", "vmap:compiled"),
+        ("", "''"),
+    ],
 )
 def test_an_unknown_strategy_is_refused(strategy, hint):
     with pytest.raises(

@@ -102,33 +102,3 @@ def test_sites_keep_their_chains_when_links_go(state):
         known = problem.channel.site_of_edge[problem.topology.edge(int(i), int(j))]
         assert smaller.channel.site_of_edge[edge] == known
     assert float(hm.simulate_costs(smaller, hm.plan(smaller, "receiver", bound=False), 2).mean()) > 0
-
-
-def test_devices_that_draw_half_as_much_are_those_of_a_cheaper_scenario(problem):
-    """A factor on all devices is a scenario with other energies; a factor on one leaves the others'."""
-    energy = problem.scenario.energy
-    cheaper = {name: 0.5 * getattr(energy, name) for name in ("compute_joule", "transmit_second")}
-    expected = hm.build(problem.scenario.override({f"energy.{name}": value for name, value in cheaper.items()}))
-    everyone = Conditions().with_spending(dict.fromkeys(range(problem.num_devices), 0.5))
-    for found in (problem_under(problem, everyone), world_under(problem, everyone)):
-        for name in ("spent_joule", "needed_joule", "steps_up", "needed_steps_up"):
-            assert torch.equal(getattr(found.actions, name), getattr(expected.actions, name))
-    policy = hm.plan(problem_under(problem, everyone), "uncoordinated").policy
-    spent, own = (
-        [slot.spent_joule for slot in run_slots(world, policy, [0, 1], 3, truth)]
-        for world, truth in ((problem, {0: world_under(problem, everyone)}), (expected, {}))
-    )
-    assert torch.equal(torch.stack(spent), torch.stack(own))
-    alone = problem_under(problem, Conditions(spending=((2, 0.5),))).actions.spent_joule
-    assert torch.equal(alone[2], 0.5 * problem.actions.spent_joule[2])
-    assert torch.equal(alone[:2], problem.actions.spent_joule[:2])
-
-
-def test_a_spending_factor_holds_for_standby_too():
-    """Planned and simulated batteries lose the same while nothing is done."""
-    problem = hm.build(hm.Scenario.load("field40"))
-    doubled = Conditions().with_spending(dict.fromkeys(range(problem.num_devices), 2.0))
-    planned, simulated = (under(problem, doubled).battery.losses for under in (problem_under, world_under))
-    assert float(problem.battery.losses.drain_joule.max()) > 0
-    assert torch.equal(simulated.drain_joule, 2 * problem.battery.losses.drain_joule)
-    assert torch.equal(simulated.drain_joule, planned.drain_joule)

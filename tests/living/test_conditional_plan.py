@@ -25,6 +25,7 @@ def observed(problem, memory, seed=0):
         torch.from_numpy(rng.random((3, 5))),
         torch.from_numpy(rng.random((3, edges)) < 0.5),
         torch.from_numpy(rng.random((3, 5)) < 0.5),
+        torch.from_numpy(rng.choice([0.0, 0.1], (3, 5))),
     )
     level = torch.zeros(3, problem.channel.num_sites, dtype=torch.long)
     battery = torch.full((3, 5), 2.0, dtype=torch.float64)

@@ -15,7 +15,7 @@ def device_increments(sky: str, harvested_share: list[float]) -> torch.Tensor:
     weather, level = torch.zeros(1, devices, dtype=torch.long), torch.zeros(1, sites, dtype=torch.long)
     mean, _ = harvest_moments(problem, 0, weather)
     edges, nobody = problem.topology.num_edges, torch.zeros(1, devices, dtype=torch.bool)
-    noticed = Noticed(mean * torch.tensor(harvested_share), torch.zeros(1, edges, dtype=torch.bool), nobody)
+    noticed = Noticed(mean * torch.tensor(harvested_share), torch.zeros(1, edges, dtype=torch.bool), nobody, mean)
     silence = torch.zeros(edges, 2, dtype=torch.float64)
     found = Expectation(problem, problem, silence).increments(Glimpse(0, weather, level, level, noticed))
     assert found["harvest"].shape == (1, 2)

@@ -10,9 +10,10 @@ from matplotlib.contour import ContourSet
 
 import heliomesh as hm
 from heliomesh.pages.colours import GROUNDS
-from heliomesh.pages.contour import DARK, LIGHT, contour, contour_svg, description
+from heliomesh.pages.contour import DARK, LIGHT, contour, contour_svg
 from heliomesh.pages.page import source_hash
 from heliomesh.pages.sizing_page import sizing_page
+from heliomesh.pages.sizing_words import description
 from heliomesh.studies.sizing import Axes, PairSamples, Prices, Target, search
 from tests.pages.test_colours import contrast
 

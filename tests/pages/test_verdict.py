@@ -91,9 +91,9 @@ def test_the_terminal_and_the_page_of_one_command_agree(call: Call, tmp_path: Pa
     ("content", "words"),
     [
         ({"key": "another"}, "expected the episodes of run"),
-        ({"cost": []}, "expected a cost of every episode, actual value []"),
-        ({"cost": [1, "many"]}, "expected a cost of every episode"),
-        ({"shares": {"participation": None}}, "expected a number for participation, actual value None"),
+        ({"cost": []}, "episodes.json.cost: expected a list that is not empty, actual value []"),
+        ({"cost": [1, "many"]}, "episodes.json.cost.1: expected a number, actual value 'many'"),
+        ({"shares": {"participation": None, "sending": 1}}, "participation: expected a number, actual value None"),
         ({"seed": "0"}, "expected the episodes of a comparison with seed (int)"),
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import heliomesh as hm
 from heliomesh.model import policy_checks as guard
-from heliomesh.model.problem import action_energies
+from heliomesh.model.actions import action_energies
 from heliomesh.physics.battery import Battery, aligned_battery, build_battery, initial_battery, initial_level_law
 from heliomesh.physics.harvesting import HarvestLaw
 from heliomesh.physics.storage import Losses
@@ -67,7 +67,7 @@ def laws(atoms):
     ],
 )
 def test_a_slot_by_hand(battery, spent, harvested, after, overflow):
-    stored, lost = battery_of(3.0).step(tensor([battery]), tensor([spent]), tensor([harvested]))
+    _, stored, lost = battery_of(3.0).step(tensor([battery]), tensor([spent]), tensor([harvested]))
     assert stored.item() == after
     assert lost.item() == overflow
 
@@ -77,20 +77,28 @@ def test_a_slot_by_hand(battery, spent, harvested, after, overflow):
 def test_never_negative_never_above_capacity_and_balanced(capacity, filled, used, harvested):
     battery = capacity * filled
     spent = battery * used
-    stored, lost = battery_of(capacity).step(tensor([battery]), tensor([spent]), tensor([harvested]))
+    _, stored, lost = battery_of(capacity).step(tensor([battery]), tensor([spent]), tensor([harvested]))
     assert 0 <= stored.item() <= capacity
     assert lost.item() >= 0
     assert battery - spent + harvested == pytest.approx(stored.item() + lost.item(), abs=1e-12)
 
 
 def test_rounding_dust_does_not_make_a_battery_negative():
-    stored, _ = battery_of(1.0).step(tensor([0.3]), tensor([0.1 + 0.2]), tensor([0.0]))
+    _, stored, _ = battery_of(1.0).step(tensor([0.3]), tensor([0.1 + 0.2]), tensor([0.0]))
     assert stored.item() == 0
+
+
+def test_what_a_battery_does_not_hold_is_not_spent_and_messages_are_paid_first():
+    now, drawn, none = tensor([1.0, 1.0, 1.0]), tensor([0.5, 2.0, 0.5]), tensor([0.0, 0.0, 0.0])
+    spent, stored, _ = battery_of(2.0, 2.0, 2.0).step(now, drawn, none)
+    assert (spent.tolist(), stored.tolist()) == ([0.5, 1.0, 0.5], [0.5, 0.0, 0.5])
+    spent, stored, _ = battery_of(2.0, 2.0, 2.0).step(now, drawn, none, tensor([0.25, 0.25, 0.75]))
+    assert (spent.tolist(), stored.tolist()) == ([0.75, 1.0, 1.0], [0.25, 0.0, 0.0])
 
 
 def test_devices_do_not_mix():
     battery = battery_of(1.0, 2.0, 4.0)
-    stored, lost = battery.step(tensor([[1.0, 1.0, 1.0]]), tensor([[0.0, 1.0, 0.5]]), tensor([[2.0, 3.0, 1.0]]))
+    _, stored, lost = battery.step(tensor([[1.0, 1.0, 1.0]]), tensor([[0.0, 1.0, 0.5]]), tensor([[2.0, 3.0, 1.0]]))
     assert stored.tolist() == [[1.0, 2.0, 1.5]]
     assert lost.tolist() == [[2.0, 1.0, 0.0]]
 

@@ -184,7 +184,7 @@ def test_idle_is_always_feasible_and_nothing_else_is_in_the_dark():
 )
 def test_a_step_by_hand(battery, spent, harvested, after, overflow):
     found = lossy(4.0, 5, retention=0.8, efficiency=0.5).step(tensor([battery]), tensor([spent]), tensor([harvested]))
-    np.testing.assert_allclose([part.item() for part in found], [after, overflow], atol=1e-12)
+    np.testing.assert_allclose([part.item() for part in found], [spent, after, overflow], atol=1e-12)
 
 
 losses = st.fixed_dictionaries(
@@ -238,6 +238,33 @@ def test_other_grids_keep_the_losses():
     for other in (interpolated(problem, 7), with_levels(problem, 6), problem.wide):
         assert other.battery.losses is problem.battery.losses
     assert not interpolated(problem, 7).grid_is_exact
+
+
+def test_leakage_by_voltage_follows_its_differential_equation():
+    """dx/dt = −ρ x^(1 + k), by small steps; a weak exponent is the linear law."""
+    settings = {"energy.leak_per_day": 0.7, "energy.slot_second": 43200.0}
+    slow, steep, linear = (
+        tiny(**settings, **law).battery
+        for law in (
+            {"storage.source": "voltage", "storage.exponent": 1e-9},
+            {"storage.source": "voltage", "storage.exponent": 2.0},
+            {},
+        )
+    )
+    full = linear.capacity_joule
+    share, pieces = 1.0, 20_000
+    for _ in range(pieces):
+        share += math.log(0.3) * share**3 * 0.5 / pieces
+    np.testing.assert_allclose(steep.losses.kept_share(full), share, rtol=1e-4)
+    np.testing.assert_allclose(slow.losses.kept_share(full / 3), linear.losses.retention, rtol=1e-6)
+    assert "storage" not in tiny(**settings).scenario.as_dict()
+
+
+def test_a_storage_law_is_refused_by_name():
+    with pytest.raises(
+        hm.ScenarioError, match=r"storage\.source: expected one of linear, voltage, actual value 'volt"
+    ):
+        tiny(**{"storage.source": "volt"})
 
 
 def test_scarcity_counts_losses_and_the_drain():

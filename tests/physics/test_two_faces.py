@@ -3,6 +3,7 @@
 Seeds are fixed, and every bound is about five standard deviations wide.
 """
 
+import dataclasses
 import itertools
 import math
 
@@ -16,7 +17,7 @@ from heliomesh.common import catalog
 from heliomesh.model.factor import energy
 from heliomesh.physics.battery import Battery, initial_battery, initial_level_law
 from heliomesh.physics.harvesting import HarvestLaw
-from heliomesh.scenario.schema import HARVEST_CATALOG
+from heliomesh.scenario.schema import HARVEST_CATALOG, STORAGE_CATALOG
 from heliomesh.simulation.slot_loop import run_slots
 
 SOURCES = catalog.names(HARVEST_CATALOG)
@@ -246,7 +247,7 @@ def test_battery_steps_follow_the_kernel_on_the_grid(source, settings, levels):
     weather = harvest.weather(hidden)
     for left, spent in itertools.product(range(levels), (0.0, 1.0)):
         now = torch.full_like(joule, left + spent)
-        after, _ = battery.step(now, torch.full_like(joule, spent), joule)
+        _, after, _ = battery.step(now, torch.full_like(joule, spent), joule)
         for seen in range(harvest.law.num_weather):
             assert_follows(battery.level(after)[weather == seen], kernel[0, seen, left])
 
@@ -258,7 +259,7 @@ def test_grid_keeps_the_mean_of_the_continuous_battery(capacity):
     joule, _ = harvest.step(0, torch.zeros(DRAWS, 5, dtype=torch.long), uniform(DRAWS, 5, 2, seed=8))
     grid = torch.arange(4, dtype=torch.float64) * battery.step_joule[0]
     for left in range(3):  # from the top it overflows
-        after, _ = battery.step(grid[left].expand(DRAWS, 5), torch.zeros(DRAWS, 5), joule)
+        _, after, _ = battery.step(grid[left].expand(DRAWS, 5), torch.zeros(DRAWS, 5), joule)
         assert_mean(after, float(battery.kernel(harvest.law, 0)[0, 0, left] @ grid))
 
 
@@ -289,6 +290,64 @@ def test_energy_inside_the_slot_loop_follows_the_problem_kernel():
             assert_follows(after, problem.kernel(energy(0), 0)[state])
     start = slots[0].weather * levels + problem.battery.level(slots[0].battery_joule)
     assert_follows(start, problem.initial_law(energy(0)))
+
+
+# storage: contracts of every law
+
+STORAGE_LAWS = catalog.names(STORAGE_CATALOG)
+LEAKY = {"energy.leak_per_day": 0.6, "energy.charge_efficiency": 0.8, "energy.slot_second": 43200.0}
+TABLE = {f"harvest.{key}": value for key, value in EXAMPLES["table"][0].items()}
+
+
+def leaking(law, **changes):
+    drain = {"energy.sleep_watt": 0.2 / 43200}
+    return problem_of(**{"storage.source": law, "harvest.source": "table", **LEAKY, **TABLE, **drain, **changes})
+
+
+@pytest.mark.parametrize("law", STORAGE_LAWS)
+def test_every_storage_law_has_settings_and_build(law):
+    module = catalog.find(STORAGE_CATALOG, law)
+    assert module.Settings.model_fields["source"].annotation.__args__ == (law,)
+    assert callable(module.build)
+    assert module.__doc__
+
+
+@pytest.mark.parametrize("law", STORAGE_LAWS)
+@pytest.mark.parametrize("levels", [2, 5])
+def test_the_grid_keeps_the_mean_of_every_storage_law(law, levels):
+    problem = leaking(law, **{"energy.capacity_joule": 7.3, "energy.battery_levels": levels})
+    battery, kernel = problem.battery, problem.battery.kernel(problem.harvest.law, 0)
+    joule, _ = problem.harvest.step(0, torch.zeros(DRAWS, 5, dtype=torch.long), uniform(DRAWS, 5, 2, seed=8))
+    grid = torch.arange(levels, dtype=torch.float64) * battery.step_joule[0]
+    for left in range(levels - 1):  # from the top it overflows
+        _, after, overflow = battery.step(grid[left].expand(DRAWS, 5), battery.losses.drain_joule, joule)
+        if not overflow.any():
+            assert_mean(after, float(kernel[0, 0, left] @ grid))
+
+
+@pytest.mark.parametrize("law", STORAGE_LAWS)
+def test_every_storage_law_leaves_more_of_more_and_at_most_what_its_linear_law_leaves(law):
+    battery = leaking(law).battery
+    now = (battery.capacity_joule * torch.linspace(0, 1, 200, dtype=torch.float64).unsqueeze(1)).contiguous()
+    nothing = torch.zeros_like(now)
+    _, after, _ = battery.step(now, nothing, nothing)
+    _, most, _ = dataclasses.replace(battery, given_losses=battery.losses.linear).step(now, nothing, nothing)
+    assert (after.diff(dim=0) > 0).all()
+    assert ((after >= 0) & (after <= most)).all()
+    by_array = battery.step(now.numpy(), nothing.numpy(), nothing.numpy())
+    for one, other in zip(by_array, battery.step(now, nothing, nothing), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("law", STORAGE_LAWS)
+def test_books_balance_under_every_storage_law_and_no_plan_is_below_the_bound(law):
+    problem = leaking(law, slots=20)
+    trace = hm.simulate(problem, hm.plan(problem, "uncoordinated"), episodes=40)
+    ledger = hm.energy_ledger(trace)
+    assert np.abs(ledger.imbalance_joule).max() < 1e-9
+    assert (ledger.leaked_joule > 0).all()
+    assert trace.cost.mean() > hm.lower_bound(problem)
+    assert hm.Scenario.from_toml(trace.scenario_toml) == problem.scenario
 
 
 # link

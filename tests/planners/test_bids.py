@@ -10,22 +10,28 @@ import torch
 import heliomesh as hm
 from heliomesh.common.streams import stream
 from heliomesh.jobs.job import Job
-from heliomesh.model.policy import Observation
+from heliomesh.model.policy import Noticed, Observation
 from heliomesh.planners.bids import Bidders
 from heliomesh.slot.bids import (
     NOBODY,
+    Account,
     Bid,
     Grant,
     Listener,
+    Own,
+    arrival_at,
     bid,
     bid_bytes,
     choose,
     grant,
     grant_bytes,
+    price,
     read_bid,
     read_grant,
+    spending,
+    training_gain,
 )
-from heliomesh.slot.learning_model import Contributions
+from heliomesh.slot.energy_table import TABLE_BYTES, battery_units, held
 
 QUICK: dict[str, Any] = {"practice": 2, "passes": 1}
 SHARDS = {"learning.partition": "shards", "learning.shards_per_device": 2}
@@ -47,37 +53,46 @@ def somewhere(problem: hm.Problem, policy: Bidders, batch: int = 12, seed: int =
     rng, devices = np.random.default_rng(seed), problem.num_devices
     level = torch.from_numpy(rng.integers(0, problem.channel.levels, (batch, problem.channel.num_sites)))
     battery = torch.from_numpy(rng.random((batch, devices))) * problem.battery.capacity_joule
-    progress = torch.from_numpy(rng.uniform(5, 9, (batch, devices)))
+    progress = torch.from_numpy(rng.integers(5 * 64, 9 * 64, (batch, devices)))
     share = torch.from_numpy(rng.dirichlet(np.full(devices, 0.5), (batch, devices)))
+    lean = (share @ policy.own.direction.double()).round().long()
     none = torch.zeros(batch, devices, dtype=torch.long)
-    return Observation(level, battery, none, none, memory=(progress, share @ policy.model.directions))
+    return Observation(level, battery, none, none, memory=(progress, lean))
 
 
 def alone(policy: Bidders, slot: int, seen: Observation) -> list[int]:
     """Actions of one episode, by every device from its own state and from the bytes of its neighbours."""
-    problem, terms, now = policy.problem, policy._terms, Contributions(*seen.memory)
-    topology, link, price = problem.topology, problem.link, policy.price(slot, seen)[0]
-    trained = policy.model.lean_after_training(now)[0]
-    first = [bid(terms, now.progress[0, i], now.lean[0, i], trained[i], price[i]) for i in range(problem.num_devices)]
+    problem, terms, weight = policy.problem, policy.terms, policy.bias_weight_in(slot)
+    neighbours, units = problem.topology.neighbours, battery_units(problem, seen.battery_joule)[0]
+    owns, accounts, prices, first = [], [], [], []
+    for i in range(problem.num_devices):
+        there = policy.table.present[i]
+        rows = {name: part[i] for name, part in policy.own._asdict().items()}
+        by_neighbour = ("weight", "share", "arrival", "place")
+        owns.append(Own(**rows | {name: rows[name][there] for name in by_neighbour}))
+        accounts.append(Account(*(part[0, i] for part in seen.memory)))
+        cost = spending(owns[i], policy.entries[slot, i, seen.weather[0, i]].long(), units[i])
+        gain = training_gain(terms, accounts[i], owns[i].direction, weight)
+        prices.append(price(terms, owns[i], cost, units[i], gain))
+        first.append(bid(terms, accounts[i], owns[i].direction, prices[i]))
     told = [bid_bytes(said) for said, _ in first]
-    fading = problem.channel.fading(seen.channel_level)[0] * link.path_gain
+    level = seen.channel_level[0, problem.channel.site_of_edge]
     granted = []
     for i, (_, trains) in enumerate(first):
-        edges = slice(*topology.edge_start[i : i + 2])
-        arrival = 1 - link.packet_error(fading[edges].unsqueeze(-1) * terms.power_watt, link.noise_watt[i])
-        share, weight = policy.model.lone_share[edges], policy.model.network.edge_weight[edges]
-        own = Listener(now.progress[0, i], now.lean[0, i], trains, share, weight, arrival)
-        heard = [read_bid(told[j]) for j in topology.neighbours[i]]
+        edges = slice(*problem.topology.edge_start[i : i + 2])
+        own = Listener(*accounts[i], trains, owns[i].share, owns[i].weight, arrival_at(owns[i], level[edges]))
+        heard = [read_bid(told[j]) for j in neighbours[i]]
         bids = Bid(*(torch.stack(parts) for parts in zip(*heard, strict=True)))
-        granted.append(grant(terms, own, bids, torch.ones(len(heard), dtype=torch.bool), policy.bias_weight[slot]))
+        granted.append(grant(terms, own, bids, torch.ones(len(heard), dtype=torch.bool), weight))
     wanted = [grant_bytes(one) for one in granted]
     chosen = []
-    for i, others in enumerate(topology.neighbours):
+    for i, others in enumerate(neighbours):
         heard_grants = [read_grant(wanted[j]) for j in others]
         grants = Grant(*(torch.stack(parts) for parts in zip(*heard_grants, strict=True)))
-        place = torch.tensor([topology.neighbours[j].index(i) for j in others])
+        place = torch.tensor([neighbours[j].index(i) for j in others])
+        assert torch.equal(place, owns[i].place)
         reached = torch.ones(len(others), dtype=torch.bool)
-        chosen.append(int(choose(terms, price[i], granted[i], grants, reached, place)[0]))
+        chosen.append(int(choose(terms, prices[i], granted[i], grants, reached, place)[0]))
     return chosen
 
 
@@ -100,6 +115,54 @@ def test_devices_alone_choose_what_the_simulator_chooses(changes):
         for row in range(len(together)):
             assert alone(policy, slot, seen.of(torch.tensor([row]))) == together[row].tolist()
         assert len(together.unique()) > 1
+
+
+def test_accounts_follow_the_models():
+    """To within rounding, they are what real numbers would be."""
+    problem = build("ring10", **SHARDS)
+    policy = bidders(problem)
+    seen = somewhere(policy.problem, policy)
+    rng = np.random.default_rng(0)
+    arrived = torch.from_numpy(rng.random((12, problem.topology.num_edges)) < 0.4)
+    trains = torch.from_numpy(rng.random((12, 10)) < 0.5)
+    noticed = Noticed(torch.zeros(12, 10), arrived, trains, torch.zeros(12, 10))
+    known = policy.contributions(seen.memory)
+    exact = policy.model.averaged(policy.model.trained(known, trains), arrived)
+    found = policy.contributions(policy.recall(replace(seen, noticed=noticed)))
+    assert (found.progress - exact.progress).abs().max() <= 1 / 64
+    assert (found.lean - exact.lean).abs().max() <= 1.5 * policy._lean_step
+
+
+@pytest.mark.parametrize("name", ["ring10", "tiny"])
+def test_tables_hold_values_of_energy_within_their_tolerance(name):
+    problem = bidders(build(name)).problem
+    rng, battery = np.random.default_rng(0), problem.battery
+    level = torch.arange(battery.levels, dtype=torch.float64)
+    curve = torch.exp(-level / battery.levels * 3)  # falling and convex, as values of energy are
+    values = (
+        5
+        * torch.linspace(1, 0.2, problem.slots)[:, None, None]
+        * curve
+        * torch.from_numpy(1 + rng.random((problem.num_devices, 1)))
+    )
+    table = held(problem, values)
+    rows = [len(torch.unique(table[:, device], dim=0)) for device in range(problem.num_devices)]
+    assert max(rows) * 2 * table[0, 0].numel() <= TABLE_BYTES
+    assert min(rows) > 5
+    policy = replace(bidders(build(name)), values=table)
+    for slot in (0, problem.slots // 2, problem.slots - 1):
+        joule = battery.step_joule * 0.37 * (battery.levels - 1)
+        state = replace(somewhere(policy.problem, policy, 1), battery_joule=joule.unsqueeze(0))
+        cost = policy.price(slot, state)[0] / 2**16 + policy.training_gain(slot, state)[0]
+        paid = problem.affordable(state.battery_joule)[0]
+        left = (
+            0.37 * (battery.levels - 1) - problem.actions.spent_joule / battery.step_joule.unsqueeze(-1)
+        ).clamp_min(0)
+        low = left.long()
+        row = values[slot].gather(1, low) * (1 - left + low) + values[slot].gather(1, low + 1) * (left - low)
+        exact = row - values[slot].amin(-1, keepdim=True)
+        difference = (cost - cost[:, :1]) - (exact - exact[:, :1])
+        assert difference[paid].abs().max() < 0.06
 
 
 def test_what_is_three_hops_away_does_not_matter_in_a_slot():
@@ -162,7 +225,7 @@ def test_a_dark_device_says_nothing_and_hears_nothing():
     battery.clamp_(min=1.0)[:, 4] = 0.01  # of 0.04 J that a slot drains
     dark = replace(seen, battery_joule=battery)
     first, _ = policy._heard(dark)
-    table = policy._table
+    table = policy.table
     names = torch.tensor([problem.topology.neighbours[i] for i in range(10)])
     assert not first[:, 4].any()
     assert not first[:, names == 4].any()

@@ -47,7 +47,7 @@ def test_news_counts_training_that_was_not_heard():
     trained[0, 2] = True
     for heard in (0, 0, 1):
         arrived = torch.full((1, edges), bool(heard))
-        noticed = Noticed(torch.zeros(1, devices), arrived, trained)
+        noticed = Noticed(torch.zeros(1, devices), arrived, trained, torch.zeros(1, devices))
         seen = Observation(*(torch.zeros(1, devices) for _ in range(4)), noticed, (news, age))
         before = news
         news, age = rule.recall(seen)

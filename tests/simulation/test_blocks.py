@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.grid import numpy_lookup as few
+from heliomesh.grid import after_spending as few
 from heliomesh.simulation import blocks
 from heliomesh.simulation.slot_loop import run_slots
 from heliomesh.simulation.trace import Recorder

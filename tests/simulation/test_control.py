@@ -19,6 +19,7 @@ PAID = {"energy.control": "paid"}
 LISTENING = {"energy.receive_watt": 0.05, "energy.control_bit_per_second": 5e3, "energy.converter_efficiency": 0.8}
 SEPARATE = {"energy.actions": "separate", "slots": 30}
 QUICK: dict[str, Any] = {"practice": 2, "passes": 1}
+TALKING = {**QUICK, "talk": "messages"}
 LORA = {
     "energy.radio": "sx1276",
     "energy.slot_second": 900.0,
@@ -34,7 +35,7 @@ def build(name: str = "tiny", **changes: Any) -> hm.Problem:
 
 
 def options(planner: str) -> dict[str, Any]:
-    return QUICK if planner in ("bids", "contributions") else {}
+    return {"bids": TALKING, "contributions": QUICK}.get(planner, {})
 
 
 def one_message(problem: hm.Problem, num_bytes: float) -> Talk:
@@ -116,7 +117,7 @@ def test_who_cannot_pay_is_silent_and_idles(planner):
 
 def test_neighbours_do_not_hear_who_is_silent():
     problem = build("ring10", **LISTENING, slots=6)
-    policy = hm.plan(problem, "bids", **QUICK).policy
+    policy = hm.plan(problem, "bids", **TALKING).policy
     seen = []
 
     class Spying(type(policy)):  # type: ignore[misc]
@@ -159,10 +160,10 @@ def test_plans_without_messages_pay_nothing(planner):
 def test_decisions_do_not_know_the_future():
     """Another seed's later slots change nothing before them: what is paid depends on the present battery."""
     problem = build(**LISTENING)
-    plan = hm.plan(problem, "bids", **QUICK)
+    plan = hm.plan(problem, "bids", **TALKING)
     whole = hm.simulate(problem, plan, 4)
     short = hm.build(problem.scenario.override({"slots": 12}))
-    cut = replace(plan.policy, problem=hm.plan(short, "bids", **QUICK).policy.problem)
+    cut = replace(plan.policy, problem=hm.plan(short, "bids", **TALKING).policy.problem)
     assert isinstance(cut, practice.Learners)
     begun = hm.simulate(short, cut, 4)
     np.testing.assert_array_equal(begun.control_joule, whole.control_joule[:, :12])
@@ -172,7 +173,7 @@ def test_decisions_do_not_know_the_future():
 def test_values_of_energy_pay_for_messages():
     """Given the same opportunities, devices that pay for messages lose something to come, and never gain."""
     problem = build(**LISTENING)
-    policy = hm.plan(problem, "bids", **QUICK).policy
+    policy = hm.plan(problem, "bids", **TALKING).policy
     rng, shape = np.random.default_rng(0), (problem.slots, 4, problem.num_devices, len(problem.actions))
     price = torch.from_numpy(-rng.random(shape))
     free = opportunity_values(policy.problem, price)
@@ -184,7 +185,7 @@ def test_values_of_energy_pay_for_messages():
 def test_bids_on_lora_train_and_send_and_rounds_are_refused():
     """A bid and a grant fit a band's duty cycle, in which the rounds of `contributions` do not."""
     problem = build("ring10", **LORA)
-    trace = hm.simulate(problem, hm.plan(problem, "bids", **QUICK), 4)
+    trace = hm.simulate(problem, hm.plan(problem, "bids", **TALKING), 4)
     assert trace.scheduled.mean() > 0.05
     assert (trace.power_watt > 0).mean() > 0.05
     assert trace.delivered.mean() > 0.02

@@ -12,7 +12,7 @@ import heliomesh as hm
 from heliomesh.common import catalog
 from heliomesh.common.streams import stream
 from heliomesh.model.policy import Decision, Plan
-from heliomesh.model.problem import compute_joule
+from heliomesh.model.workload import compute_joule
 from heliomesh.planning import PLANNER_CATALOG
 from heliomesh.simulation import slot_loop, trace
 from heliomesh.simulation.ledger import dark_slots

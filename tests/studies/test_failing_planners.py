@@ -168,6 +168,6 @@ def test_the_same_command_again_repeats_no_planner_and_no_run(
     command = (*SHORT, "--train", 1, "--store", tmp_path / "kept", "--json")
     code, first, _ = call(*command)
     assert code == 0
-    monkeypatch.setattr("heliomesh.studies.compare.make_plan", pytest.fail)
+    monkeypatch.setattr("heliomesh.jobs.steps.make_plan", pytest.fail)
     monkeypatch.setattr("heliomesh.jobs.stacks.begun", pytest.fail)
     assert call(*command)[:2] == (0, first)

@@ -20,14 +20,16 @@ from heliomesh.field.agents.folder import AgentFolder, SentPlan
 from heliomesh.field.agents.inbox import Agreement, Inbox, Notify
 from heliomesh.field.agents.journal import journal_of, line_of, sentence_of
 from heliomesh.field.agents.link import SMALL_SHARE_BYTES, Link, LinkError
-from heliomesh.field.agents.sensors.sensor import sensor_of
+from heliomesh.field.agents.sensor import sensor_of
 from heliomesh.field.agents.tables import OwnTables, fits
 from heliomesh.field.agents.waiting import ReceivedFrame
 from heliomesh.field.agents.wire import Mail, MailKind, Manifest, Sender
+from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.field.fleet.device import Device, Happened, Installation, Sensed
 from heliomesh.field.fleet.learner import Lesson
 from heliomesh.field.fleet.messages import Outgoing
 from heliomesh.field.fleet.view import View
+from heliomesh.interop.export_tables import PlanTables
 from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
 from heliomesh.model.factor import energy, site
 
@@ -61,10 +63,15 @@ def run_agent(
             agent.close()
 
 
-def installed(folder: AgentFolder, view: View, first_battery_joule: float) -> tuple[Device, OwnTables]:
+def decider_of(plan: PlanTables | OwnBids, hops: int) -> OwnTables | OwnBids:
+    """What decides by a part of a plan."""
+    return plan if isinstance(plan, OwnBids) else OwnTables(plan, coordinated=hops > 0)
+
+
+def installed(folder: AgentFolder, view: View, first_battery_joule: float) -> tuple[Device, OwnTables | OwnBids]:
     """The fleet's device, as the folder describes it."""
     settings, samples = folder.settings, folder.samples()
-    tables = OwnTables(folder.plan, coordinated=settings.hops > 0)
+    tables = decider_of(folder.plan, settings.hops)
     shape, own = tuple(samples.inputs.shape[1:]), settings
     lesson = Lesson(samples, shape, own.num_classes, own.training_seed, own.strategy, "fp32")
     return Device(Installation(view, lesson, first_battery_joule, tables, observed=False)), tables
@@ -100,7 +107,7 @@ class Agent:
         self._link = Link(folder, started, self._inbox.isolated, share_bytes, clock.day_second, self._next_slot)
         self._told_days = _CERTIFICATE_DAYS
 
-    def _agreement(self, tables: OwnTables) -> Agreement:
+    def _agreement(self, tables: OwnTables | OwnBids) -> Agreement:
         """What messages must fit to under the plan in force."""
         problem, settings, view = self._folder.problem, self._folder.settings, self._view
         return Agreement(
@@ -113,7 +120,8 @@ class Agent:
             powers_watt=frozenset(problem.actions.power_watt.tolist()),
             neighbours=frozenset(view.neighbours),
             told_by={one: frozenset({energy(one), *map(site, problem.sites_into(one))}) for one in view.distance},
-            sizes=tables.sizes,
+            sizes=tables.sizes if isinstance(tables, OwnTables) else {},
+            bidder=self._device.bidder if isinstance(tables, OwnBids) else None,
         )
 
     def _recalled(self) -> int:
@@ -233,15 +241,31 @@ class Agent:
         for mail in held:
             self._let_in(mail)
         self._expect("state", [other for other in around if self._reachable(other)], self._clock.states_end(slot))
+        said = self._talk(slot, neighbours) if self._inbox.agreement.bidder else True
         sent = self._device.act(slot)
         self._post(sent)
-        if not sent and not self._clock.by_time:
-            for other in self._view.neighbours:
-                self._link.send(other, self._sender.silence(other, slot, self._clock.day_second()))
+        if said and not sent:
+            self._say_nothing(slot)
         self._expect("model", neighbours, self._clock.models_end(slot))
         happened = self._device.close(slot, self._sensor.close(slot))
         self._sensed = slot + 1
         self._remember(slot, sensed, happened)
+
+    def _talk(self, slot: int, neighbours: list[int]) -> bool:
+        """Bid, and answer the bids that came in time; whether the device can pay for that."""
+        bids = self._device.bid(slot)
+        if not bids:
+            self._say_nothing(slot)
+        self._post(bids)
+        self._expect("bid", neighbours, self._clock.states_end(slot, 0.5))
+        self._post(self._device.grant(slot))
+        self._expect("grant", neighbours, self._clock.states_end(slot))
+        return bool(bids)
+
+    def _say_nothing(self, slot: int) -> None:
+        """Tell those who wait, and not for the time, that no model comes."""
+        for other in () if self._clock.by_time else self._view.neighbours:
+            self._link.send(other, self._sender.silence(other, slot, self._clock.day_second()))
 
     def _say_days_left(self) -> None:
         """Say once a day that the certificate ends soon."""
@@ -260,7 +284,7 @@ class Agent:
         told, sent = self._next_plan
         self._next_plan = None
         self._folder = self._folder.with_plan(sent, told.plan, told.sent_second)
-        own = OwnTables(sent.tables, coordinated=self._folder.settings.hops > 0)
+        own = decider_of(sent.part, self._folder.settings.hops)
         self._view = self._folder.view()
         self._device.follow(own, self._view)
         self._inbox.agreement = self._agreement(own)
@@ -342,8 +366,7 @@ class Agent:
         """Keep a plan until its slot comes; the newest counts."""
         with suppress(ValueError):
             sent = SentPlan.model_validate_json(mail.content)
-            told_of = sent.belief.spending.keys()
-            if fits(sent.tables, self._folder.problem, self._number) and told_of <= {str(self._number)}:
+            if fits(sent.part, self._folder.problem, self._number):
                 self._next_plan = (mail.manifest, sent)
                 return
         self._notify("plan: expected this device's tables of a plan from the operator, actual: something else")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from heliomesh.field.agents.folder import ClockSettings
 
-_STATE_SHARE = 0.25  # of a slot, for what devices measure; the rest is for training and models
+STATE_SHARE = 0.25  # of a slot, for what devices measure; the rest is for training and models
 
 
 @dataclass
@@ -30,8 +30,8 @@ class Clock:
         """When to open a slot."""
         return time.monotonic()
 
-    def states_end(self, slot: int) -> float:
-        """Until when to wait for measurements."""
+    def states_end(self, slot: int, share: float = 1.0) -> float:
+        """Until when to wait for measurements, or for a share of what is said before anyone acts."""
         return time.monotonic() + self.settings.patience_second
 
     def models_end(self, slot: int) -> float:
@@ -65,10 +65,10 @@ class WallClock(Clock):
         """A guard time after the slot's first moment."""
         return self._steady(self._start(slot) + self.settings.guard_second)
 
-    def states_end(self, slot: int) -> float:
-        """After a quarter of the slot."""
+    def states_end(self, slot: int, share: float = 1.0) -> float:
+        """After a quarter of the slot, or a share of that."""
         length = self.settings.slot_second - 2 * self.settings.guard_second
-        return self._steady(self._start(slot) + self.settings.guard_second + _STATE_SHARE * length)
+        return self._steady(self._start(slot) + self.settings.guard_second + share * STATE_SHARE * length)
 
     def models_end(self, slot: int) -> float:
         """A guard time before the slot's last moment."""

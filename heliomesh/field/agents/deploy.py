@@ -14,6 +14,7 @@ import tomli_w
 
 from heliomesh.common.durable import alone_in, file_sha256, json_sha256, write_bytes, write_tensors, write_text
 from heliomesh.common.streams import stream
+from heliomesh.field.agents.clock import STATE_SHARE
 from heliomesh.field.agents.folder import AgentFolder, AgentSettings, ClockSettings, SensorSettings
 from heliomesh.field.agents.identity import (
     ROSTER,
@@ -24,12 +25,13 @@ from heliomesh.field.agents.identity import (
     new_authority,
     new_member,
 )
-from heliomesh.field.agents.tables import hops_of
-from heliomesh.interop.export_tables import tabulate
+from heliomesh.field.agents.tables import hops_of, parts_of
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
+from heliomesh.model.workload import transmit_second
+from heliomesh.physics.control import build_control
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.files import FILE_FIELDS
 from heliomesh.scenario.scenario import Scenario
@@ -77,6 +79,20 @@ def member_folder(root: Path, name: str) -> AgentFolder:
     return AgentFolder(root / (name if name == WATCHER else f"device-{name}"))
 
 
+def needed_second(problem: Problem, plan: Plan) -> float:
+    """Time between a slot's guard times for what the scenario's radio sends [s].
+
+    A device and its neighbours say what the plan tells, one after the other, before anyone acts and sends a model.
+    """
+    talk, energy = getattr(plan.policy, "talk", None), problem.scenario.energy
+    model_second = transmit_second(problem.scenario) / (1 - STATE_SHARE)
+    if talk is None:
+        return model_second
+    radio = build_control(energy, problem.consumption)
+    said = radio.second(talk.sent_byte, talk.sent) + radio.second(talk.heard_byte, talk.heard)
+    return max(model_second, float(said.max()) / STATE_SHARE)
+
+
 def deploy(problem: Problem, plan: Plan, folder: Path, how: Deployment) -> list[AgentFolder]:
     """Write the folders of all devices; raises ScenarioError for a plan that devices cannot look up."""
     used = folder.exists() and any(folder.iterdir())
@@ -85,7 +101,7 @@ def deploy(problem: Problem, plan: Plan, folder: Path, how: Deployment) -> list[
     check_trainable(scenario, TrainSettings(strategy=how.strategy), how.training_seed, here=False)
     for device in sorted(how.hosts):
         refuse(device not in devices, "--at", f"devices below {len(devices)}", f"value {device}")
-    tables, dataset = tabulate(plan), load_dataset(scenario.learning)
+    parts, dataset = parts_of(plan), load_dataset(scenario.learning)
     partition = split(dataset.train_labels, scenario.learning, len(devices), stream(how.training_seed, "partition"))
     # other letters mean something in Zenoh's keys
     plain = "".join(letter if letter.isalnum() else "-" for letter in scenario.name)
@@ -94,8 +110,8 @@ def deploy(problem: Problem, plan: Plan, folder: Path, how: Deployment) -> list[
     places = {str(device): f"{how.host(device)}:{how.first_port + device}" for device in devices}
     alike: dict[str, Any] = {
         "network": network,
-        "plan": json_sha256([scenario.content_hash, tables.model_dump(mode="json")]),
-        "hops": hops_of(tables, problem.topology),
+        "plan": json_sha256([scenario.content_hash, *(part.model_dump(mode="json") for part in parts)]),
+        "hops": hops_of(parts, problem.topology),
         "training_seed": how.training_seed,
         "strategy": how.strategy,
         "num_classes": dataset.num_classes,
@@ -106,7 +122,7 @@ def deploy(problem: Problem, plan: Plan, folder: Path, how: Deployment) -> list[
         _write_members(folder, network, len(devices), how)
         watching = {
             "network": network,
-            "planner": tables.planner,
+            "planner": plan.planner,
             "options": dict(how.options),
             "devices": places,
             "clock": how.clock.model_dump(mode="json"),
@@ -116,9 +132,8 @@ def deploy(problem: Problem, plan: Plan, folder: Path, how: Deployment) -> list[
         write_text(folder / WATCHER / "watch.toml", tomli_w.dumps(watching))
         for device, found in enumerate(folders):
             write_scenario(scenario, found.path)
-            own = tables.model_copy(update={"devices": (tables.devices[device],)})
             plan_file = found.path / "plan.json"
-            write_text(plan_file, own.model_dump_json() + "\n")
+            write_text(plan_file, parts[device].model_dump_json() + "\n")
             index = partition.of(device)
             samples = {"inputs": dataset.train_inputs[index], "labels": dataset.train_labels[index]}
             write_tensors(found.samples_file, samples)

@@ -9,7 +9,6 @@ new.key, own.csr      a key that waits for its certificate, and the request for 
 authority.pem         the authority that signed all certificates
 roster.txt            the network's members by their keys, signed by the authority
 memory/               checkpoints
-battery.json          the energy in its battery, where it is counted
 slots.jsonl           what happened in each slot; slots.old.jsonl has earlier ones, and the earliest are dropped
 model.safetensors     its model after the last slot
 """
@@ -18,28 +17,29 @@ import tomllib
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tomli_w
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from heliomesh.common.durable import file_sha256, read_tensors, write_bytes, write_text
 from heliomesh.field.agents import identity
 from heliomesh.field.agents.identity import ROSTER, WATCHER, Identity, Members, Roster
+from heliomesh.field.agents.tables import OwnPlan, fits
+from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.field.fleet.view import View, view_of
 from heliomesh.field.living.conditions import Conditions, books_under, problem_under
-from heliomesh.interop.export_tables import PlanTables, read_tables
+from heliomesh.interop.export_tables import PlanTables
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.stacked import Samples
 from heliomesh.model.problem import Problem, build
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.files import read_text
 from heliomesh.scenario.scenario import Scenario
-from heliomesh.scenario.section import Edge, Fraction, NonNegative, Positive, Section, validated
+from heliomesh.scenario.section import Edge, NonNegative, Positive, Section, validated
 
 _Settings = TypeVar("_Settings", bound=Section)
 Index = Annotated[int, Field(ge=0)]
-VoltagePoint = Annotated[tuple[Positive, Fraction], Field(strict=False)]
 
 
 class ClockSettings(Section):
@@ -57,29 +57,22 @@ class ClockSettings(Section):
 class SensorSettings(Section):
     """What measures battery, harvest and channel."""
 
-    kind: Literal["simulated", "trace", "power-supply", "ina219"] = "simulated"
+    kind: str = Field("simulated", description="simulated, power-supply, or a function of your own as module:name")
     seed: Index = Field(0, description="simulated: seed of the random numbers")
-    episode: Index = Field(0, description="simulated, trace: number of the episode")
+    episode: Index = Field(0, description="simulated: number of the episode")
     harvest_factor: NonNegative = Field(1.0, description="simulated: on harvests, to try what re-planning does")
-    spending_factor: NonNegative = Field(1.0, description="simulated: on what slots cost, to try the same")
-    file: str | None = Field(None, description="trace: the file, relative to the folder")
     supply: str = Field("BAT0", description="power-supply: name below /sys/class/power_supply")
-    bus: Index = Field(1, description="ina219: number of the I²C bus")
-    panel_address: Index = Field(0x40, description="ina219: address of the chip at the panel")
-    load_address: Index = Field(0x41, description="ina219: address of the chip at the load")
-    shunt_ohm: Positive = Field(0.1, description="ina219: the shunt's resistance [Ω]")
-    voltage_curve: tuple[VoltagePoint, ...] | None = Field(
-        None, strict=False, description="ina219: the battery's voltages [V], each with the share of its energy"
-    )
-    correction_second: Positive = Field(
-        14_400.0, description="ina219: time constant with which the voltage corrects the counted energy [s]"
-    )
+    options: dict[str, Any] = Field({}, description="settings of a sensor of your own")
+
+    def check(self) -> "SensorSettings":
+        """Itself; raises ScenarioError for a kind that is none."""
+        known = self.kind in ("simulated", "power-supply") or ":" in self.kind
+        refuse(not known, "sensor.kind", "simulated, power-supply or module:name", f"value {self.kind!r}")
+        return self
 
 
 class Belief(Section):
     """How the network differs from its scenario, as the plan in force has it."""
-
-    spending: dict[str, Positive] = Field({}, description="factor on what a device draws from storage, by its number")
 
     links_off: tuple[Edge, ...] = Field((), strict=False, description="links that are gone")
     away: tuple[Index, ...] = Field((), strict=False, description="devices that are gone")
@@ -87,28 +80,18 @@ class Belief(Section):
     @classmethod
     def of(cls, conditions: Conditions) -> "Belief":
         """As it is written down."""
-        return cls(
-            spending={str(device): factor for device, factor in conditions.spending},
-            links_off=tuple(sorted(conditions.links_off)),
-            away=tuple(sorted(conditions.away)),
-        )
-
-    def told_to(self, device: int) -> "Belief":
-        """The same without what is other devices' own."""
-        own = {number: factor for number, factor in self.spending.items() if number == str(device)}
-        return self.model_copy(update={"spending": own})
+        return cls(links_off=tuple(sorted(conditions.links_off)), away=tuple(sorted(conditions.away)))
 
     @property
     def conditions(self) -> Conditions:
         """As planners read it."""
-        gone = Conditions(links_off=frozenset(self.links_off), away=frozenset(self.away))
-        return gone.with_spending({int(device): factor for device, factor in self.spending.items()})
+        return Conditions(links_off=frozenset(self.links_off), away=frozenset(self.away))
 
 
 class SentPlan(Section):
     """A plan as the operator sends it."""
 
-    tables: PlanTables  # of one device
+    part: OwnPlan  # of one device
     belief: Belief
 
 
@@ -164,7 +147,7 @@ class AgentFolder:
         return build(Scenario.load(self.path / "scenario.toml"))
 
     @cached_property
-    def plan(self) -> PlanTables:
+    def plan(self) -> PlanTables | OwnBids:
         """The device's own part of the plan; raises ScenarioError where the file was changed since."""
         source = self.path / self.settings.plan_file
         actual = file_sha256(source)
@@ -172,9 +155,12 @@ class AgentFolder:
         expected = f"the plan of this deployment, sha256 {wanted[:12]}…"
         remedy = "deploy the network again to change its plan"
         refuse(actual != wanted, self.settings.plan_file, expected, f"{actual[:12]}…; {remedy}")
-        found = read_tables(source)
-        if [tables.device for tables in found.devices] != [self.settings.device]:
-            raise ScenarioError(source.name, f"expected the tables of device {self.settings.device}, actual: others")
+        try:
+            found: PlanTables | OwnBids = TypeAdapter(OwnPlan).validate_json(source.read_bytes())
+        except ValidationError:
+            raise ScenarioError(source.name, "expected a plan as it was deployed, actual: something else") from None
+        own = self.settings.device
+        refuse(not fits(found, self.problem, own), source.name, f"the part of device {own}", ": another")
         return found
 
     def view(self) -> View:
@@ -187,7 +173,7 @@ class AgentFolder:
     def with_plan(self, plan: SentPlan, name: str, sent_second: float) -> "AgentFolder":
         """Keep another plan: its file first, then the settings that name it, so that either plan is whole."""
         target = self.path / f"plan-{name[:12]}.json"
-        write_text(target, plan.tables.model_dump_json() + "\n")
+        write_text(target, plan.part.model_dump_json() + "\n")
         change = {
             "belief": plan.belief,
             "plan": name,

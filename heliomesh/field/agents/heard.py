@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
-_MOST_TIMES = 100.0  # what a panel may give or a load may take, in batteries and in the law's largest harvests
+_MOST_TIMES = 100.0  # what a panel may give, in batteries and in the law's largest harvests
 _ABOVE = 1 + 1e-6  # of a full battery, for rounding
 
 _Name = Annotated[str, Field(max_length=64)]  # a sha256
@@ -42,7 +42,7 @@ _HELD: dict[str, dict[str, type[np.generic]]] = {
     "device": {
         **dict.fromkeys(("heard", "scheduled"), np.bool_),
         **dict.fromkeys(("battery_joule", "battery_after_joule", "power_watt", "spent_joule"), np.float64),
-        **dict.fromkeys(("measured_joule", "harvested_joule", "overflow_joule"), np.float64),
+        **dict.fromkeys(("harvested_joule", "overflow_joule"), np.float64),
         "weather": np.int16,
     },
     "edge": {"error_prob": np.float64, "delivered": np.bool_},
@@ -66,7 +66,6 @@ class DeviceReport(Section):
     power_watt: NonNegative
     trained: bool
     planned_joule: NonNegative
-    measured_joule: NonNegative | None
     harvested_joule: NonNegative
     overflow_joule: NonNegative
     error_prob: tuple[Fraction, ...]
@@ -147,7 +146,6 @@ class Heard:
             "battery_after_joule": found.battery_after_joule <= full,
             "power_watt": found.power_watt in problem.actions.power_watt,
             "planned_joule": found.planned_joule <= full,
-            "measured_joule": (found.measured_joule or 0.0) <= most,
             "harvested_joule": found.harvested_joule <= most,
             "overflow_joule": found.overflow_joule <= most,
             "error_prob": len(found.error_prob) == num_edges,
@@ -159,7 +157,7 @@ class Heard:
         edges = slice(*self.problem.topology.edge_start[device : device + 2])
         with self._lock:
             for name in _HELD["device"].keys() - {"heard"}:
-                self._held[name][slot, device] = getattr(found, _SAID.get(name, name))  # None becomes NaN
+                self._held[name][slot, device] = getattr(found, _SAID.get(name, name))
             for name in _HELD["edge"]:
                 self._held[name][slot, edges] = getattr(found, name)
             for site, level in found.channel_level.items():
@@ -195,18 +193,15 @@ class Heard:
         """Whether nothing more is to come of a slot."""
         return self.latest > slot + 1 or len(self.heard_in(slot)) == self.problem.num_devices
 
-    def slot(self, number: int, battery_joule: Tensor) -> tuple[Slot, Tensor]:
-        """A slot, and what meters say was spent in it [J]; (1, device), NaN where there is none.
-
-        Of devices that were not heard the last battery is known, ``battery_joule`` (1, device).
-        """
+    def slot(self, number: int, battery_joule: Tensor) -> Slot:
+        """A slot; of devices that were not heard the last battery is known, ``battery_joule`` (1, device)."""
         row = {name: torch.from_numpy(array) for name, array in self._rows(np.array([number])).items()}
-        known, measured = row.pop("heard"), row.pop("measured_joule")
+        known = row.pop("heard")
         for name in ("battery_joule", "battery_after_joule"):
             row[name] = torch.where(known, row[name], battery_joule)
         for name in ("channel_level", "weather"):
             row[name] = row[name].long()
-        return Slot(**row, dark=self.problem.battery.dark(row["battery_joule"])), measured
+        return Slot(**row, dark=self.problem.battery.dark(row["battery_joule"]))
 
     def trace(self, planner: str, most_slots: int) -> tuple[Trace, Live] | None:
         """The newest slots in which somebody was heard; None where there are none.
@@ -232,12 +227,11 @@ class Heard:
         return trace, Live(slots, row["heard"])
 
     def _rows(self, slots: Numbers) -> dict[str, npt.NDArray[Any]]:
-        """What is held of some slots; nothing reaches a device that was not heard, and no meter tells of it."""
+        """What is held of some slots; nothing reaches a device that was not heard."""
         with self._lock:
             row = {name: array[slots] for name, array in self._held.items()}
         known = row["heard"]
         row["error_prob"] = np.where(known[:, self.problem.topology.edge_receiver], row["error_prob"], 1.0)
-        row["measured_joule"] = np.where(known, row["measured_joule"], np.nan)
         error, trained = torch.from_numpy(row["error_prob"]), torch.from_numpy(row["scheduled"])
         row["update_loss"] = update_loss(self.problem, error, trained).numpy()
         return row

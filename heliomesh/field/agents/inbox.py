@@ -12,11 +12,12 @@ from heliomesh.field.agents.clock import Clock
 from heliomesh.field.agents.codec import Codec
 from heliomesh.field.agents.identity import OPERATOR, Members
 from heliomesh.field.agents.wire import Assembly, Frame, Mail, MailKind, Manifest, RefusedError, manifest_of, verified
+from heliomesh.field.fleet.bidder import Bidder
 from heliomesh.model.factor import Variable
 
 _SLOTS_AHEAD = 1  # by the time of day: a neighbour may have begun the next slot already
 # of each signer, its newest; where slots begin when all are ready, a device k hops away may be k slots ahead
-_SLOTS_KEPT: dict[MailKind, int] = {"model": 2, "silence": 2, "state": 8}
+_SLOTS_KEPT: dict[MailKind, int] = {"bid": 2, "grant": 2, "model": 2, "silence": 2, "state": 8}
 _MOST_PLAN_BYTES = 1 << 24
 
 Notify = Callable[[str], None]
@@ -36,6 +37,7 @@ class Agreement:
     neighbours: frozenset[int]
     told_by: Mapping[int, frozenset[Variable]]  # what each device measures, within the hops
     sizes: Mapping[Variable, int]  # how many values the own table knows of each
+    bidder: Bidder | None = None  # where devices bid
 
 
 @dataclass
@@ -208,6 +210,13 @@ class Inbox:
             return f"{told.num_bytes} bytes where a {told.kind} takes {expected_bytes}"
         if told.kind == "model" and told.power_watt not in own.powers_watt:
             return f"a power of {told.power_watt:g} W"
+        if told.said or told.kind in ("bid", "grant") or (own.bidder and told.kind == "model"):
+            said = bytes.fromhex(told.said)
+            if own.bidder is None or told.kind not in ("bid", "grant", "model"):
+                return f"{len(said)} bytes beside a {told.kind}"
+            fault = own.bidder.fault(told.kind, told.origin, said)
+            if fault is not None:
+                return fault
         for kind, owner, value in told.states:
             variable = Variable(kind, owner)
             if told.kind != "state" or variable not in own.told_by[told.origin]:

@@ -1,16 +1,32 @@
-"""A device's own tables of a finished plan, as what decides its actions."""
+"""A device's own part of a finished plan, as what decides its actions: tables, or what it needs to bid."""
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
-from heliomesh.interop.export_tables import DeviceTables, PlanTables
+from pydantic import Field
+
+from heliomesh.field.fleet.bidder import OwnBids
+from heliomesh.interop.export_tables import DeviceTables, PlanTables, tabulate
 from heliomesh.model.factor import Variable, energy, site
+from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import TOLERANCE
 from heliomesh.physics.topology import Topology
+from heliomesh.planners.bids import Bidders
+
+OwnPlan = Annotated[PlanTables | OwnBids, Field(discriminator="format")]  # of one device
+
+
+def parts_of(plan: Plan) -> list[PlanTables | OwnBids]:
+    """The parts of all devices; raises ScenarioError for a plan whose devices neither look up nor bid."""
+    if isinstance(plan.policy, Bidders):
+        return [*OwnBids.all_of(plan.policy)]
+    tables = tabulate(plan)
+    return [tables.model_copy(update={"devices": (own,)}) for own in tables.devices]
 
 
 @dataclass(frozen=True)
@@ -42,8 +58,10 @@ class OwnTables:
         return int(own.array[now][tuple(seen.get(one.variable, 0) for one in own.scope)])
 
 
-def fits(plan: PlanTables, problem: Problem, device: int) -> bool:
-    """Whether a plan has the tables of one device, and they have an action of the problem for all that it can see."""
+def fits(plan: PlanTables | OwnBids, problem: Problem, device: int) -> bool:
+    """Whether a plan is the part of one device, and has an action of the problem for all that it can see."""
+    if isinstance(plan, OwnBids):
+        return plan.fits(problem, device)
     if [own.device for own in plan.devices] != [device] or len(plan.step_joule) != problem.num_devices:
         return False
     own, states = plan.devices[0], math.prod(seen.size for seen in plan.devices[0].scope)
@@ -56,11 +74,12 @@ def fits(plan: PlanTables, problem: Problem, device: int) -> bool:
     )
 
 
-def hops_of(plan: PlanTables, topology: Topology) -> int:
+def hops_of(parts: Sequence[PlanTables | OwnBids], topology: Topology) -> int:
     """How far measurements travel: the largest distance from a device to the owner of what its table sees."""
-    owner_of_site = {site: own.device for own in plan.devices for site in own.reports.sites}
+    devices = [own for part in parts if isinstance(part, PlanTables) for own in part.devices]
+    owner_of_site = {site: own.device for own in devices for site in own.reports.sites}
     furthest = 0.0
-    for own in plan.devices:
+    for own in devices:
         distance = topology.within(own.device, topology.num_devices)
         for seen in own.scope:
             owner = seen.owner if seen.kind == "energy" else owner_of_site[seen.owner]

@@ -1,4 +1,4 @@
-"""A watcher of the live network: a local page of what agents publish and, if asked for, new plans.
+"""A watcher of the live network: a page of what agents publish and, if asked for, new plans.
 
 A watcher is a member with a certificate of its own. It connects to all devices and hears what each publishes at the
 end of a slot; unless it plans anew, it sends nothing. It keeps what it hears, so a restart goes on where it ended.
@@ -6,7 +6,7 @@ end of a slot; unless it plans anew, it sends nothing. It keeps what it hears, s
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,23 +24,25 @@ from heliomesh.field.agents.heard import Heard
 from heliomesh.field.agents.identity import OPERATOR
 from heliomesh.field.agents.journal import RotatedLines
 from heliomesh.field.agents.link import Overlook
-from heliomesh.field.agents.live_page import LivePage, PageServer
+from heliomesh.field.agents.live_page import LivePage
+from heliomesh.field.agents.tables import parts_of
 from heliomesh.field.agents.wire import Sender
+from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.field.living.conditional_plan import Answering
 from heliomesh.field.living.conditions import Conditions
 from heliomesh.field.living.detector import Watch
 from heliomesh.field.living.replanning import Replanning
-from heliomesh.interop.export_tables import PlanTables, tabulate
-from heliomesh.model.policy import Noticed, Observation
+from heliomesh.interop.export_tables import PlanTables
+from heliomesh.model.policy import Noticed, Observation, Plan
 from heliomesh.model.problem import Problem, build
 from heliomesh.planning import make_plan
-from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.section import Section
 from heliomesh.simulation.slot_loop import Slot
 
 _SLOTS_AHEAD = 3  # for tables to arrive before they are in force
 _LOOK_SECOND = 0.1
+PAGE = "page.html"
 
 Notify = Callable[[str], None]
 Send = Callable[[int, tuple[bytes, ...]], None]
@@ -51,20 +53,20 @@ class NewPlan:
     """A plan that devices are to follow."""
 
     name: str
-    tables: PlanTables
+    parts: Sequence[PlanTables | OwnBids]  # by device
     belief: Conditions
 
     @classmethod
-    def of(cls, problem: Problem, tables: PlanTables, belief: Conditions) -> "NewPlan":
+    def of(cls, problem: Problem, plan: Plan, belief: Conditions) -> "NewPlan":
         """Named after all that devices are told of it."""
-        told = Belief.of(belief).model_dump(mode="json")
-        devices = tables.model_dump(mode="json", include={"devices"})
-        return cls(json_sha256([problem.scenario.content_hash, devices, told]), tables, belief)
+        told, parts = Belief.of(belief).model_dump(mode="json"), parts_of(plan)
+        own = [part.model_dump(mode="json") for part in parts]
+        return cls(json_sha256([problem.scenario.content_hash, own, told]), parts, belief)
 
 
 @dataclass
 class Steward:
-    """Watches one network from any slot on, and plans anew where its joules deviate from the plan's.
+    """Watches one network from any slot on, and plans anew where what devices notice deviates from the plan.
 
     A steward hears every device's journal, and hands it to `living/replanning.py` slot by slot. After an alarm it
     plans for the new belief, and sends each device its own tables, signed by the operator. Devices change over in
@@ -79,6 +81,7 @@ class Steward:
     plan: NewPlan | None = None  # the newest, where it is not the first
     cause: str = ""  # what the last alarm spoke of
     _believed: Conditions = field(default_factory=Conditions)
+    _memory: tuple[Tensor, ...] = ()  # of the plans
     _before: tuple[int, Noticed] | None = None  # the slot that was looked at last
     _unheard: frozenset[int] = frozenset()
 
@@ -87,19 +90,12 @@ class Steward:
         """A steward of the plan that was deployed."""
         answering = Answering(problem, planner, options)
         first = answering.with_plan(Conditions(), make_plan(problem, planner, options, bound=False))
-        return cls(problem, Replanning(answering, first, replace(watch or Watch(), metered=True)))
+        return cls(problem, Replanning(answering, first, watch or Watch()))
 
-    def look(
-        self,
-        number: int,
-        slot: Slot,
-        measured_joule: Tensor | None = None,
-        unheard: frozenset[int] = frozenset(),
-    ) -> NewPlan | None:
+    def look(self, number: int, slot: Slot, unheard: frozenset[int] = frozenset()) -> NewPlan | None:
         """Look at a slot of all devices, a later one than before; a new plan where one is called for.
 
-        ``measured_joule`` (1, device) is what meters say was spent, NaN where there are none. Of devices that are
-        ``unheard`` nothing is known, but that no packet came to them.
+        Of devices that are ``unheard`` nothing is known, but that no packet came to them.
         """
         silent = torch.zeros_like(slot.scheduled)
         silent[:, sorted(unheard)] = True
@@ -108,7 +104,11 @@ class Steward:
         draws = torch.zeros_like(slot.battery_joule)
         before, noticed = self._before or (-1, None)
         told = noticed if before == number - 1 else None
-        self.policy.decide(number, Observation(level, slot.battery_joule, slot.weather, draws, told))
+        seen = Observation(level, slot.battery_joule, slot.weather, draws, told, self._memory).recalled_by(
+            self.policy
+        )
+        self._memory = seen.memory
+        self.policy.decide(number, seen)
         back = (self._unheard - unheard) & self.policy.beliefs[0].away
         if back:
             self.policy.revive(0, back, number)
@@ -116,8 +116,7 @@ class Steward:
         elif self.policy.alarms[0]:
             self.cause = self.policy.alarms[0][-1].cause
         harvested = torch.where(silent, torch.nan, slot.harvested_joule)
-        ratio = self._spent_ratio(slot, measured_joule)
-        self._before = number, Noticed(harvested, slot.delivered, slot.scheduled, ratio)
+        self._before = number, Noticed(harvested, slot.delivered, slot.scheduled, slot.power_watt)
         self._unheard = unheard
         return self._changed()
 
@@ -127,19 +126,12 @@ class Steward:
         if belief == self._believed:
             return None
         self._believed = belief
-        found = NewPlan.of(self.problem, tabulate(self.policy.answer_in(0).plan), belief)
-        before = self.plan or NewPlan.of(self.problem, tabulate(self.policy.first.plan), Conditions())
+        found = NewPlan.of(self.problem, self.policy.answer_in(0).plan, belief)
+        before = self.plan or NewPlan.of(self.problem, self.policy.first.plan, Conditions())
         if found.name == before.name:
             return None  # the belief is another, and what devices do is the same
         self.plan = found
         return found
-
-    def _spent_ratio(self, slot: Slot, measured_joule: Tensor | None) -> Tensor:
-        """Measured over planned joules, as the scenario plans them; (1, device), NaN where there is no meter."""
-        used = self.problem.consumption
-        planned = used.drawn_joule(slot.power_watt, slot.scheduled) + used.drain_joule
-        measured = torch.full_like(planned, torch.nan) if measured_joule is None else measured_joule
-        return torch.where(planned > 0, measured / planned, torch.nan)
 
 
 def send_plan(
@@ -147,9 +139,8 @@ def send_plan(
 ) -> None:
     """Send devices their own tables, in force from a slot on."""
     for device in devices:
-        own = plan.tables.model_copy(update={"devices": (plan.tables.devices[device],)})
-        belief = Belief.of(plan.belief).told_to(device)
-        content = SentPlan(tables=own, belief=belief).model_dump_json().encode()
+        sent = SentPlan(part=plan.parts[device], belief=Belief.of(plan.belief))
+        content = sent.model_dump_json().encode()
         send(device, sender.new_plan(device, first_slot, now_second, content))
 
 
@@ -170,12 +161,11 @@ class Watcher:
     """One that is at work."""
 
     heard: Heard
-    port: int  # of the page
     settings: WatchSettings
     sender: Sender  # in the operator's name
     send: Send
     renew: Callable[[], object]  # where the list of members is another
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event
 
     def follow(self, notify: Notify | None = None) -> None:
         """Work until somebody stops it; with ``notify`` plan anew where joules deviate from the plan, and say so."""
@@ -208,9 +198,9 @@ class Watcher:
             there = heard.heard_in(number)
             if not there:
                 continue
-            slot, measured = heard.slot(number, battery)
+            slot = heard.slot(number, battery)
             battery = slot.battery_after_joule
-            steward.look(number, slot, measured, frozenset(range(problem.num_devices)) - there)
+            steward.look(number, slot, frozenset(range(problem.num_devices)) - there)
             newest = number + 1 == problem.slots or not heard.is_over(number + 1)
             if newest and number > in_force:  # what earlier slots called for shows in later ones too
                 in_force = self._send(steward, number, there, notify) or in_force
@@ -233,27 +223,20 @@ class Watcher:
 
 
 @contextmanager
-def watch(folder: Path, host: str, port: int, refresh_second: float) -> Iterator[Watcher]:
-    """A watcher that hears and serves the live page as long as the block runs; `Watcher.follow` waits in it."""
+def watch(folder: Path, refresh_second: float) -> Iterator[Watcher]:
+    """A watcher that hears and keeps ``page.html`` as long as the block runs; `Watcher.follow` waits in it."""
     settings = read_settings(WatchSettings, folder / "watch.toml")
     check_trusted(settings.planner)  # re-planning runs it
     problem, own = build(Scenario.load(folder / "scenario.toml")), AgentFolder(folder)
     with alone_in(folder), ExitStack() as leaving:
         kept = RotatedLines(folder / "heard.jsonl", folder / "heard.old.jsonl", settings.journal_bytes)
-        heard = Heard(problem, settings.clock, kept)
+        heard, ended = Heard(problem, settings.clock, kept), threading.Event()
         page = LivePage(heard, settings.planner, settings.options, settings.training_seed)
-        try:
-            server = PageServer((host, port), page.html, refresh_second)
-        except OSError as error:
-            raise ScenarioError("--port", f"expected a free port, actual {host}:{port}: {error.strerror}") from None
-        leaving.callback(server.server_close)
+        writing = threading.Thread(target=page.keep, args=(folder / PAGE, refresh_second, ended))
+        writing.start()
+        leaving.callback(writing.join)
+        leaving.callback(ended.set)
         overlook = Overlook(own, settings.network, settings.devices, heard.hear)
         leaving.callback(overlook.close)
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        leaving.callback(serving.join)
-        leaving.callback(server.shutdown)
         sender = Sender(own.identity(), settings.network, "", OPERATOR, time.time_ns())
-        watcher = Watcher(heard, server.server_address[1], settings, sender, overlook.send, overlook.renew)
-        leaving.callback(watcher.stop.set)
-        yield watcher
+        yield Watcher(heard, settings, sender, overlook.send, overlook.renew, ended)

@@ -1,7 +1,7 @@
 """Messages as frames of bytes, each signed by the origin of its message.
 
     version     1 byte
-    kind        1 byte: S state, M model, N silence, P plan, C chunk
+    kind        1 byte: S state, B bid, G grant, M model, N silence, P plan, C chunk
     signer      4 bytes: the origin's number
     signature   64 bytes, of all the rest
     body        of a chunk: sha256 of its manifest's body, its number in 4 bytes, and a piece of the content;
@@ -27,7 +27,7 @@ from heliomesh.field.fleet.messages import Message, Packet
 from heliomesh.model.factor import Variable
 from heliomesh.scenario.section import NonNegative, Section
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 CHUNK_BYTES = 60_000
 _HEAD = struct.Struct(">Bci")
 _BODY_START = _HEAD.size + SIGNATURE_BYTES
@@ -35,9 +35,14 @@ _DIGEST_BYTES, _INDEX_BYTES = 32, 4
 _CONTENT_BYTES = CHUNK_BYTES - _BODY_START - _DIGEST_BYTES - _INDEX_BYTES
 _MOST_MANIFEST_BYTES = 16_384
 
-MailKind = Literal["state", "model", "silence", "plan"]  # a silence says that no model comes in a slot
+MailKind = Literal[
+    "state", "bid", "grant", "model", "silence", "plan"
+]  # a silence says that no model comes in a slot
 FrameKind = MailKind | Literal["chunk"]
-_LETTERS: dict[FrameKind, bytes] = {"state": b"S", "model": b"M", "silence": b"N", "plan": b"P", "chunk": b"C"}
+_LETTERS: dict[FrameKind, bytes] = {
+    **{"state": b"S", "bid": b"B", "grant": b"G", "model": b"M"},
+    **{"silence": b"N", "plan": b"P", "chunk": b"C"},
+}
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()}
 
 _Number = Annotated[int, Field(ge=0, lt=1 << 31)]
@@ -58,6 +63,7 @@ class Manifest(Section):
     sent_second: NonNegative  # by the origin's clock, since 1970
     power_watt: NonNegative = 0.0
     states: tuple[tuple[Literal["site", "energy"], _Number, _Number], ...] = ()  # kind, owner, value
+    said: Annotated[str, Field(pattern=r"^([0-9a-f]{2})*$", max_length=8192)] = ""  # bid, grant, or a model's account
     num_bytes: _Number = 0  # of the content that follows
     sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""  # of that content
 
@@ -123,13 +129,13 @@ class Mail:
     def message(self, codec: Codec) -> Message:
         """As a device reads it; raises ValueError for a model that cannot be averaged."""
         told = self.manifest
-        content: Packet | dict[Variable, int]
-        if told.kind == "model":
-            content = Packet(told.power_watt, codec.decoded(self.content))
-        else:
-            content = {Variable(kind, owner): value for kind, owner, value in told.states}
-        kind: Literal["state", "model"] = "model" if told.kind == "model" else "state"
-        return Message(told.origin, told.destination, kind, told.slot, content, len(self.content))
+        said, kind = bytes.fromhex(told.said), told.kind
+        content: Packet | dict[Variable, int] | bytes = said
+        if kind == "model":
+            content = Packet(told.power_watt, codec.decoded(self.content), account=said)
+        elif kind not in ("bid", "grant"):
+            kind, content = "state", {Variable(of, owner): value for of, owner, value in told.states}
+        return Message(told.origin, told.destination, kind, told.slot, content, len(self.content) + len(said))
 
 
 @dataclass(frozen=True)
@@ -154,10 +160,13 @@ class Sender:
         """The frames of a message of the device's own."""
         content = message.content
         if isinstance(content, Packet):
-            body, power_watt = codec.encoded(content), content.power_watt
-            return self._frames(message.destination, "model", message.slot, now_second, body, power_watt=power_watt)
+            more = {"power_watt": content.power_watt, "said": content.account.hex()}
+            body = codec.encoded(content)
+            return self._frames(message.destination, "model", message.slot, now_second, body, **more)
+        if message.kind in ("bid", "grant") and isinstance(content, bytes):
+            return self._frames(message.destination, message.kind, message.slot, now_second, said=content.hex())
         if not isinstance(content, dict):
-            raise TypeError(f"expected states or a model, actual: {type(content).__name__}")
+            raise TypeError(f"expected states, a bid, a grant or a model, actual: {type(content).__name__}")
         states = tuple((variable.kind, variable.owner, value) for variable, value in content.items())
         return self._frames(message.destination, "state", message.slot, now_second, states=states)
 

@@ -34,7 +34,7 @@ from heliomesh.learning.trainer import ALONE, Execution, Training
 from heliomesh.model.cost import update_loss
 from heliomesh.model.policy import Plan, Track
 from heliomesh.simulation.slot_loop import Slot
-from heliomesh.simulation.trace import Recorder, Trace
+from heliomesh.simulation.trace import CONTROL, Recorder, Trace, axis_sizes
 from heliomesh.tasks.dataset import Dataset, given_or_loaded
 from heliomesh.tasks.partition import split
 
@@ -75,16 +75,27 @@ class FleetRun:
         return sum(count for count, _ in found), sum(num_bytes for _, num_bytes in found)
 
     @property
+    def _broadcast_bytes(self) -> int:
+        """Bytes of bids and grants, each counted once however many hear it."""
+        said = {
+            (receipt.origin, receipt.kind, receipt.slot): num_bytes // count
+            for logbook in self.logbooks.values()
+            for receipt, (count, num_bytes) in logbook.items()
+            if receipt.kind in ("bid", "grant")
+        }
+        return sum(said.values())
+
+    @property
     def message_facts(self) -> dict[str, Any]:
         """Messages and bytes over single hops as the living devices received them, beside what the model predicts."""
         slots, predicted = self.scheme.problem.slots, self.scheme.predicted
-        kinds: tuple[Kind, ...] = ("share", "policy", "state", "model")
+        kinds: tuple[Kind, ...] = ("share", "policy", "state", "bid", "grant", "model")
         totals = {kind: self.total(kind) for kind in kinds}
         facts: dict[str, Any] = {f"messages: {kind}": count for kind, (count, _) in totals.items()}
         return facts | {
             "planning bytes, counted": sum(totals[kind][1] for kind in PLANNING),
             "planning bytes, predicted": predicted.offline_bytes,
-            "coordination bytes per slot, counted": totals["state"][1] / slots,
+            "coordination bytes per slot, counted": (totals["state"][1] + self._broadcast_bytes) / slots,
             "coordination bytes per slot, predicted": predicted.online_bytes_per_slot,
             "model bytes per slot, counted": totals["model"][1] / slots,
             "died": " ".join(f"{device}@{slot}" for device, slot in sorted(self.died.items())) or "none",
@@ -114,6 +125,8 @@ def run_fleet(
     by itself is treated alike.
     """
     recorder, topology = Recorder(scheme.problem, 1), scheme.problem.topology
+    if scheme.pays:
+        recorder.arrays[CONTROL.name] = np.empty(CONTROL.shape(axis_sizes(scheme.problem, 1)), CONTROL.dtype)
     for array in recorder.arrays.values():
         array.fill(0)
     trace = Trace(  # filled slot by slot
@@ -174,7 +187,7 @@ class FleetStack(Replay):
             view = view_of(self._scheme.planned, device, self._scheme.hops)
             own = torch.from_numpy(partition.of(device))
             samples = Samples(dataset.train_inputs[own], dataset.train_labels[own])
-            shape, classes, strategy = dataset.input_shape, dataset.num_classes, self.report.setting
+            shape, classes, strategy = dataset.input_shape, dataset.num_classes, self.setting
             lesson = Lesson(samples, shape, classes, seed, strategy, settings.precision)
             given.append(Installation(view, lesson, self._battery_joule[device], self._scheme.decider(view)))
         return given
@@ -210,6 +223,8 @@ class FleetStack(Replay):
             self._post.kill(device)
         sensed = self._world.open()
         self._post.call("open", {device: (slot, one) for device, one in enumerate(sensed)})
+        for part in self._scheme.talk:
+            self.call(part, slot)
         self.call("act", slot)
         level, weather = self._world.channel_level, self._world.weather
         fates = self._world.close(slot)
@@ -232,7 +247,8 @@ class FleetStack(Replay):
         """A slot of all devices, as the simulator records it."""
         error = torch.from_numpy(np.concatenate([one.error_prob for one in seen])).unsqueeze(0)
         trained = torch.tensor([[one.trained for one in seen]])
-        joule = {name: torch.tensor([[getattr(one, name) for one in seen]], dtype=torch.float64) for name in _JOULES}
+        names = (*_JOULES, CONTROL.name) if self._scheme.pays else _JOULES
+        joule = {name: torch.tensor([[getattr(one, name) for one in seen]], dtype=torch.float64) for name in names}
         return Slot(
             channel_level=channel_level,
             weather=weather,

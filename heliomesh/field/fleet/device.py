@@ -1,9 +1,11 @@
 """One device of the fleet: pure logic, without any idea of how its messages travel.
 
 Every method that a clock calls returns the messages to send, by the neighbour to whom they go. A slot has
-three parts:
+three parts, and between the first two those of devices that bid:
 
     open   measure channels, battery and weather, and tell them k hops far
+    bid    say what there is to give
+    grant  say whose model is wanted
     act    look the action up, spend, train, and transmit
     close  decode what the noise and the others' signals let through, average, harvest
 
@@ -20,15 +22,28 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from heliomesh.field.fleet.bidder import Bidder, OwnBids
 from heliomesh.field.fleet.learner import Learner, Lesson
-from heliomesh.field.fleet.messages import Logbook, Message, Outgoing, Packet, Receipt, model_message, state_message
+from heliomesh.field.fleet.messages import (
+    Kind,
+    Logbook,
+    Message,
+    Outgoing,
+    Packet,
+    Receipt,
+    model_message,
+    state_message,
+)
 from heliomesh.field.fleet.planning import Partners, TablePlanner, grid_state
 from heliomesh.field.fleet.view import View
 from heliomesh.model import policy_checks as guard
 from heliomesh.model.factor import Variable, energy, site
+from heliomesh.model.overhead import is_paid, talk_joule
 from heliomesh.model.policy import ActionPolicy, Observation
+from heliomesh.physics.battery import pays
 from heliomesh.physics.link import error_prob
 from heliomesh.physics.topology import Topology
+from heliomesh.slot.bids import account_bytes
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,7 @@ class Sensed:
     weather: int
     uniform: float
     battery_joule: float | None = None  # None: as the device's own books say
+    heard: npt.NDArray[np.bool_] | None = None  # (incoming edge, message) bids and grants that arrive; None: all
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,7 @@ class Happened:
     error_prob: npt.NDArray[np.float64]  # (incoming edge,)
     delivered: npt.NDArray[np.bool_]  # (incoming edge,)
     loss: float  # of training; NaN where idle
+    control_joule: float = 0.0  # for messages, part of the spending
 
 
 class Decider(Protocol):
@@ -93,14 +110,11 @@ class OwnPolicy:
 
     def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
         """The policy's own column; the others' are empty batteries."""
-        problem = self.policy.problem
-        row = torch.zeros(1, problem.num_devices, dtype=torch.float64)
-        own = torch.zeros_like(row, dtype=torch.bool)
-        own[0, self.device] = True
-        weather = torch.where(own, seen[energy(self.device)] // problem.battery.levels, 0)
-        sites = torch.zeros(1, problem.channel.num_sites, dtype=torch.long)
-        observed = Observation(sites, torch.where(own, battery_joule, row), weather, torch.where(own, uniform, row))
-        return int(self.policy.checked_action(slot, observed)[0, self.device])
+        problem, own = self.policy.problem, (0, self.device)
+        known = Observation.nothing(problem, 1)
+        known.battery_joule[own], known.uniform[own] = battery_joule, uniform
+        known.weather[own] = seen[energy(self.device)] // problem.battery.levels
+        return int(self.policy.checked_action(slot, known)[own])
 
 
 @dataclass(frozen=True)
@@ -110,7 +124,7 @@ class Installation:
     view: View
     lesson: Lesson
     battery_joule: float
-    decider: Decider | Partners  # partners of a device that plans with others
+    decider: Decider | Partners | OwnBids  # partners of a device that plans with others
     observed: bool = True  # whether somebody reads its logbook, which grows with every message
 
 
@@ -120,14 +134,15 @@ class Device:
     def __init__(self, given: Installation) -> None:
         view = given.view
         self._number = view.device
-        found = given.decider
-        self._decider: Decider = TablePlanner(view, found) if isinstance(found, Partners) else found
+        self._decider: Decider | Bidder = _decider(view, given.decider)
         self._learner = Learner(given.lesson, view.device, view.problem.scenario, self._look_at(view))
         self._battery_joule = torch.tensor([given.battery_joule], dtype=torch.float64)
         self._heard: dict[Variable, int] = {}  # the last values of all that is seen
         self._packets: dict[int, Packet] = {}  # of this slot, by sender
         self._sensed, self._power_watt, self._trained, self._loss = Sensed({}, 0, 0.0), 0.0, False, float("nan")
-        self._spent_joule = torch.zeros(1, dtype=torch.float64)  # these are of the slot that is going on
+        self._drawn_joule = torch.zeros(1, dtype=torch.float64)  # these are of the slot that is going on
+        self._control_joule = torch.zeros_like(self._drawn_joule)
+        self._talks, self._silent = True, False  # whether it pays for messages; whether it says and hears nothing
         self._logbook: Logbook | None = {} if given.observed else None
 
     def _look_at(self, view: View) -> Topology:
@@ -150,6 +165,8 @@ class Device:
                 continue
             if isinstance(message.content, Packet):
                 self._packets[message.origin] = message.content
+            elif isinstance(message.content, bytes):
+                self.bidder.hear(message.kind, message.origin, message.content)
             elif isinstance(message.content, dict):
                 self._heard |= message.content
             else:
@@ -161,6 +178,13 @@ class Device:
         for message in messages:
             outgoing.setdefault(self._view.next_hop[message.destination], []).append(message)
         return outgoing
+
+    @property
+    def bidder(self) -> Bidder:
+        """Who decides, where it bids."""
+        if not isinstance(self._decider, Bidder):
+            raise RuntimeError(f"device {self._number} does not bid")
+        return self._decider
 
     # planning
 
@@ -188,10 +212,13 @@ class Device:
         """Measure, and tell those who need it."""
         if sensed.battery_joule is not None:
             self._battery_joule = torch.tensor([sensed.battery_joule], dtype=torch.float64)
+        self._sensed, self._packets = sensed, {}
+        if isinstance(self._decider, Bidder):
+            self._begin_talk(slot, self._decider)
+            return {}
         measured = {site(number): found for number, found in sensed.channel_level.items()}
         measured[energy(self._number)] = self._decider.energy_state(sensed.weather, float(self._battery_joule))
         self._heard |= measured
-        self._sensed, self._packets = sensed, {}
         if not self._decider.coordinated:
             return {}
         # the battery's level and, where there is more than one, the weather are a byte each
@@ -200,22 +227,54 @@ class Device:
             [state_message(self._number, other, slot, measured, num_bytes) for other in self._view.distance]
         )
 
+    def _begin_talk(self, slot: int, bidder: Bidder) -> None:
+        """Begin the slot with what messages leave of the battery; whoever cannot pay for them is silent and idle."""
+        battery, paid = self._battery_joule, is_paid(self._problem)
+        joule = talk_joule(self._problem, bidder.talk)[[self._number]] * paid
+        talks = pays(battery, joule + self._battery.losses.drain_joule) if paid else torch.ones_like(battery).bool()
+        self._control_joule, self._talks = joule * talks, bool(talks)
+        left = ((battery - self._control_joule) * talks).clamp_min(0)
+        self._silent = bool(~talks | self._battery.dark(left))
+        sensed, hears = self._sensed, np.full((len(self._view.neighbours), 2), not self._silent)
+        heard = hears if sensed.heard is None else sensed.heard & hears
+        bidder.open(slot, sensed.channel_level, sensed.weather, left, heard)
+
+    def bid(self, slot: int) -> Outgoing:
+        """Say what there is to give."""
+        return self._broadcast("bid", slot, self.bidder.bid())
+
+    def grant(self, slot: int) -> Outgoing:
+        """Answer the bids that were heard."""
+        return self._broadcast("grant", slot, self.bidder.grant())
+
+    def _broadcast(self, kind: Kind, slot: int, said: bytes) -> Outgoing:
+        others = () if self._silent else self._view.neighbours
+        return {other: [Message(self._number, other, kind, slot, said, len(said))] for other in others}
+
+    def _chosen(self, slot: int) -> int:
+        """Index of the action."""
+        if isinstance(self._decider, Bidder):
+            return self._decider.choose() * self._talks
+        return self._decider.action(slot, self._heard, float(self._battery_joule), self._sensed.uniform)
+
     def act(self, slot: int) -> Outgoing:
         """Decide, spend, train, transmit."""
         problem, actions = self._problem, self._problem.actions
-        chosen = self._decider.action(slot, self._heard, float(self._battery_joule), self._sensed.uniform)
+        chosen = self._chosen(slot)
         power_watt, trained = actions.power_watt[chosen], bool(actions.trained[chosen])
-        drawn = problem.consumption.drawn_joule(power_watt, torch.tensor(trained))[[self._number]]
-        drawn = drawn + self._battery.losses.drain_joule
+        drawn = problem.consumption.slot_joule(power_watt, torch.tensor(trained))[[self._number]]
         active = trained or bool(power_watt > 0)
-        guard.check_spending(f"device {self._number}", drawn * active, self._battery_joule)
+        left = (self._battery_joule - self._control_joule).clamp_min(0)
+        guard.check_spending(f"device {self._number}", drawn * active, left)
         self._learner.begin()
         self._loss = self._learner.train(slot) if trained else float("nan")
         self._power_watt, self._trained = float(power_watt), trained
-        self._spent_joule = torch.minimum(drawn, self._battery_joule)
+        self._drawn_joule = drawn
         if not power_watt > 0:
             return {}
-        packet = Packet(self._power_watt, *self._learner.sent(slot))
+        bids = isinstance(self._decider, Bidder)
+        account = account_bytes(self.bidder.after_training(trained)) if bids else b""
+        packet = Packet(self._power_watt, *self._learner.sent(slot), account)
         bits = self._learner.packet_bits
         return {other: [model_message(self._number, other, slot, packet, bits)] for other in self._view.neighbours}
 
@@ -226,19 +285,24 @@ class Device:
         delivered = (fate.uniform >= error) & heard
         arrived = {row: self._packets[other].row for row, other in enumerate(neighbours, 1) if delivered[row - 1]}
         self._learner.average(arrived, delivered, self._trained)
+        if isinstance(self._decider, Bidder):
+            pairs = zip(neighbours, delivered, strict=True)
+            told = [self._packets[other].account if came else None for other, came in pairs]
+            self._decider.learn(self._trained, told)
         before = float(self._battery_joule)
-        overflow = self._store(self._spent_joule, fate.harvested_joule)
+        spent, overflow = self._store(self._drawn_joule, fate.harvested_joule, self._control_joule)
         return Happened(
             battery_joule=before,
             battery_after_joule=float(self._battery_joule),
             power_watt=self._power_watt,
             trained=self._trained,
-            spent_joule=float(self._spent_joule),
+            spent_joule=spent,
             harvested_joule=fate.harvested_joule,
             overflow_joule=overflow,
             error_prob=error,
             delivered=delivered,
             loss=self._loss,
+            control_joule=float(self._control_joule),
         )
 
     def _error_prob(self) -> npt.NDArray[np.float64]:
@@ -260,20 +324,23 @@ class Device:
 
     def rest(self, harvested_joule: float) -> None:
         """A slot that was missed: nothing is done, and the battery pays for the drain."""
-        drain = self._battery.losses.drain_joule
-        self._store(torch.minimum(drain, self._battery_joule), harvested_joule)
+        self._store(self._battery.losses.drain_joule, harvested_joule)
 
-    def _store(self, spent_joule: Tensor, harvested_joule: float) -> float:
-        """Settle the battery's account; what finds no room [J]."""
-        harvested = torch.tensor([harvested_joule], dtype=torch.float64)
-        self._battery_joule, overflow = self._battery.step(self._battery_joule, spent_joule, harvested)
-        return float(overflow)
+    def _store(
+        self, drawn_joule: Tensor, harvested_joule: float, control_joule: Tensor | None = None
+    ) -> tuple[float, float]:
+        """Settle the battery's account; what is spent, and what finds no room [J]."""
+        before, harvested = self._battery_joule, torch.tensor([harvested_joule], dtype=torch.float64)
+        spent, self._battery_joule, overflow = self._battery.step(before, drawn_joule, harvested, control_joule)
+        return float(spent), float(overflow)
 
     # between two slots
 
-    def follow(self, decider: Decider, view: View) -> None:
+    def follow(self, decider: Decider | OwnBids, view: View) -> None:
         """Another part of another plan from now on; what was heard is counted in the old plan's cells."""
-        self._decider, self._heard = decider, {}
+        before, self._decider, self._heard = self._decider, _decider(view, decider), {}
+        if isinstance(before, Bidder) and isinstance(self._decider, Bidder):
+            self._decider.restore(before.state())
         self._learner.follow(self._look_at(view))
 
     def correct(self, joule: float) -> None:
@@ -285,7 +352,7 @@ class Device:
         """All that a device with a finished plan must not forget."""
         heard = [[variable.kind == "site", variable.owner, value] for variable, value in self._heard.items()]
         own = {"battery_joule": self._battery_joule, "heard": torch.tensor(heard, dtype=torch.long).view(-1, 3)}
-        return own | self._learner.state()
+        return own | self._learner.state() | (self._decider.state() if isinstance(self._decider, Bidder) else {})
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go back to what `state` gave."""
@@ -294,6 +361,8 @@ class Device:
             (site if of_site else energy)(owner): value for of_site, owner, value in state["heard"].tolist()
         }
         self._learner.restore(state)
+        if isinstance(self._decider, Bidder):
+            self._decider.restore(state)
 
     # for an observer
 
@@ -308,6 +377,13 @@ class Device:
     def logbook(self) -> Logbook:
         """Number and bytes of the messages received."""
         return self._logbook or {}
+
+
+def _decider(view: View, given: Decider | Partners | OwnBids) -> Decider | Bidder:
+    """Who decides, from what was given."""
+    if isinstance(given, Partners):
+        return TablePlanner(view, given)
+    return Bidder(view, given) if isinstance(given, OwnBids) else given
 
 
 def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topology:
@@ -333,4 +409,4 @@ def perform(device: Device, name: str, arguments: tuple[Any, ...]) -> tuple[Outg
     return (found, None) if name in _SENDING else ({}, found)
 
 
-_SENDING = ("tell", "move", "open", "act")
+_SENDING = ("tell", "move", "open", "bid", "grant", "act")

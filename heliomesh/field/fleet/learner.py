@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.learning.aggregation import aggregate
-from heliomesh.learning.members import DivergedError, divergence
+from heliomesh.learning.members import divergence
 from heliomesh.learning.minibatch import Minibatches
 from heliomesh.learning.packets import first_feedback, int8_scale, is_exact, packet
 from heliomesh.learning.precision import Precision
@@ -82,7 +82,7 @@ class Learner:
         loss = float(self._strategy.train(self._weights, torch.tensor([0]), batches, self._lesson.samples, rate)[0])
         self._slots_trained += 1
         if not np.isfinite(loss) or not bool(self.weights.sum().isfinite()):
-            raise DivergedError(divergence(self._device, slot, f"training loss {loss:g}"))
+            raise divergence(self._device, slot, f"training loss {loss:g}")
         return loss
 
     def state(self) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from heliomesh.model.factor import Factor, Variable
 from heliomesh.planners.decentralized.planner import BYTES_ON_AIR
 
-Kind = Literal["share", "policy", "state", "model"]
+Kind = Literal["share", "policy", "state", "bid", "grant", "model"]
 PLANNING: tuple[Kind, ...] = ("share", "policy")
 
 
@@ -25,9 +25,10 @@ class Packet:
     power_watt: float  # with which it was sent; a receiver's radio measures it, whether it decodes the rest or not
     row: Tensor  # (parameter,) w½, or Δ where updates are averaged, as it comes over the air
     scale: Tensor | None = None  # (block,) of an int8 packet, which travels too
+    account: bytes = b""  # what `bids` counts of the model; its planner knows the format
 
 
-Content = Factor | dict[Variable, int] | Packet  # a table, measured states, a model
+Content = Factor | dict[Variable, int] | bytes | Packet  # a table, measured states, a bid or a grant, a model
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def state_message(
 
 def model_message(origin: int, destination: int, slot: int, packet: Packet, bits: int) -> Message:
     """A transmission as one of the sender's neighbours hears it."""
-    return Message(origin, destination, "model", slot, packet, -(-bits // 8))
+    return Message(origin, destination, "model", slot, packet, -(-bits // 8) + len(packet.account))
 
 
 class Receipt(NamedTuple):

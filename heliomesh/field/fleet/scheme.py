@@ -1,9 +1,10 @@
 """Which planners a fleet can run, and what each of its devices is given for that.
 
-A planner fits if a device can make its part of the plan, and act on it, with what its neighbourhood tells it.
+A planner fits if a device can act with what its neighbourhood tells it, and can make its part of the plan so too.
+Plans of `bids` are made for the whole network before devices are installed, and each is given its own part of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,28 +13,30 @@ from torch import Tensor
 
 from heliomesh.common import catalog
 from heliomesh.common.memory_limit import check_fits
+from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.field.fleet.device import Decider, OwnPolicy
 from heliomesh.field.fleet.planning import Partners, Timetable, partners_of, timetable
 from heliomesh.field.fleet.view import View
 from heliomesh.model.endless import TURN_SLOTS, cycle_of, repeated
-from heliomesh.model.overhead import Overhead
+from heliomesh.model.overhead import Overhead, is_paid, paid_talk, refuse_uncounted
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
+from heliomesh.planners.bids import Bidders
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.planner import LocalTables, Options, estimate_bytes, local_overhead, num_rounds
 from heliomesh.planners.turns import Options as TurnsOptions
 from heliomesh.planners.turns import turns_of
-from heliomesh.planning import PLANNER_CATALOG, planner_names
+from heliomesh.planning import PLANNER_CATALOG, make_plan, planner_names
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.section import validated
 
+BIDS = "bids"
 WITH_OTHERS = "decentralized"
 ALONE = ("fixed_fraction", "skiptrain", "uncoordinated")  # a device's part of the plan follows from its own settings
 IN_TURN = "turns"  # alone too, once a device is told its turn
 _NEEDS = {
     "battery_threshold": "the expected cost of the whole network for every choice of thresholds",
-    "bids": "values of energy that come from practice episodes of the whole network",
     "centralized": "the state of its whole part of the network in every slot",
     "contributions": "values of energy that come from practice episodes of the whole network",
     "myopic": "the state of its whole part of the network in every slot",
@@ -55,9 +58,23 @@ class FleetScheme:
     timetable: Timetable | None = None  # of those who plan with others
     partners: tuple[Partners, ...] = ()  # (device,)
     predicted: Overhead = field(default_factory=Overhead)
+    made: Plan | None = None  # before devices are installed
+    parts: Sequence[OwnBids] = ()  # of that plan, by device
 
-    def decider(self, view: View) -> Decider | Partners:
-        """How a device acts: with its partners, or by a policy that it makes from its own view."""
+    @property
+    def talk(self) -> tuple[str, ...]:
+        """Steps of a slot between measuring and acting, in which devices say something."""
+        return () if self.made is None else ("bid", "grant")
+
+    @property
+    def pays(self) -> bool:
+        """Whether batteries pay for messages."""
+        return self.made is not None and is_paid(self.problem)
+
+    def decider(self, view: View) -> Decider | Partners | OwnBids:
+        """How a device acts: with its partners, by its part of a plan, or by a policy that it makes from its view."""
+        if self.parts:
+            return self.parts[view.device]
         if self.timetable is not None:
             return self.partners[view.device]
         if self.planner == IN_TURN:
@@ -77,6 +94,8 @@ class FleetScheme:
 
     def plan(self, planned: Mapping[int, tuple[Tensor, float]]) -> Plan:
         """What the devices found, put together by an observer: table and last change of each."""
+        if self.made is not None:
+            return self.made
         if self.timetable is None:
             return self._plan_alone(self.problem)
         residual = max(change for _, change in planned.values())
@@ -99,6 +118,13 @@ class FleetScheme:
 
 def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> FleetScheme:
     """The scheme of a planner; raises ScenarioError for those whose devices would need more than they can be told."""
+    if planner == BIDS:
+        spoken = {"talk": "messages", **options}
+        refuse(spoken["talk"] != "messages", "bids option.talk", "'messages' in a fleet", f"value {spoken['talk']!r}")
+        made = make_plan(problem, planner, spoken, bound=False)
+        paid_talk(problem, made.policy)  # refuses what the radio may not send
+        parts = OwnBids.all_of(made.policy) if isinstance(made.policy, Bidders) else []
+        return FleetScheme(problem, problem, planner, spoken, 0, predicted=made.overhead, made=made, parts=parts)
     if planner in (*ALONE, IN_TURN):
         validated(catalog.find(PLANNER_CATALOG, planner).Options, options, f"{planner} option")
         return FleetScheme(problem, problem, planner, dict(options), hops=0)
@@ -117,6 +143,7 @@ def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> Fle
         "lower hops, energy.battery_levels, channel.levels or the degree, or raise memory_gib",
     )
     predicted = local_overhead(planned, areas, scopes, num_rounds(settings), table.num_turns, settings)
+    refuse_uncounted(problem, None, predicted, planner)
     own = {**options, "share_tables": False}
     return FleetScheme(problem, planned, planner, own, settings.hops, table, partners, predicted)
 
@@ -126,8 +153,6 @@ def _checked(options: Mapping[str, Any]) -> Options:
     for name, expected, reason in (
         ("form", "default", "whose steps devices take by messages"),
         ("sweeps", 1, "since later sweeps need the energy laws of devices beyond k hops"),
-        ("grown", (), "since devices install views of one size"),
-        ("grow", False, "since devices install views of one size"),
         ("levels", None, "whose devices share the scenario's grid"),
     ):
         actual, place = getattr(settings, name), f"{WITH_OTHERS} option.{name}"
@@ -138,7 +163,7 @@ def _checked(options: Mapping[str, Any]) -> Options:
 
 
 def _refusal(planner: str) -> ScenarioError:
-    fitting = sorted((WITH_OTHERS, IN_TURN, *ALONE))
+    fitting = sorted((BIDS, WITH_OTHERS, IN_TURN, *ALONE))
     sentence = f"expected one of {', '.join(fitting)}, actual value {planner!r}"
     if planner not in planner_names():
         return ScenarioError("planner", sentence + catalog.nearest(planner, fitting))

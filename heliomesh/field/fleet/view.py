@@ -5,7 +5,6 @@ sees, the weights of its own links, and the energies of devices within its k hop
 numbers that stand for nothing, and no setting of another device remains in its scenario.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,11 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from heliomesh.model.policy import Sight
 from heliomesh.model.problem import Problem
 from heliomesh.physics.harvesting import with_law
-from heliomesh.physics.storage import Losses
+from heliomesh.physics.storage import LOSSLESS
 from heliomesh.physics.topology import Topology
 from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import PER_DEVICE
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,11 @@ def view_of(problem: Problem, device: int, hops: int) -> View:
     """The view of a device that sees ``hops`` links far."""
     topology = problem.topology
     members = topology.within(device, hops)
+    told, heard = (Sight.within(problem, device, far).owners("energy") for far in (hops, max(hops, 1)))
     return View(
         device=device,
         hops=hops,
-        problem=_known_to(problem, device, members, topology.within(device, max(hops, 1))),
+        problem=_known_to(problem, device, told, heard),
         neighbours=topology.neighbours[device],
         distance={other: links for other, links in members.items() if other != device},
         next_hop={other: next_hop(topology, device, other) for other in members if other != device},
@@ -52,14 +54,15 @@ def next_hop(topology: Topology, device: int, destination: int) -> int:
     return min(topology.neighbours[device], key=lambda neighbour: (distance[neighbour], neighbour))
 
 
-def _known_to(problem: Problem, device: int, members: Collection[int], receivers: Collection[int]) -> Problem:
+def _known_to(problem: Problem, device: int, members: list[int], receivers: list[int]) -> Problem:
     """The problem with the energies of ``members`` and the links into ``receivers``."""
     known = torch.zeros(problem.num_devices, dtype=torch.bool)
-    known[list(members)] = True
-    edges = np.flatnonzero(np.isin(problem.topology.edge_receiver, list(receivers)))
+    known[members] = True
+    edges = np.flatnonzero(np.isin(problem.topology.edge_receiver, receivers))
     listening = torch.zeros_like(known)
-    listening[list(receivers)] = True
+    listening[receivers] = True
     actions, battery, link, law = problem.actions, problem.battery, problem.link, problem.harvest.law
+    numbers = vars(battery.losses).items()
     return replace(
         problem,
         scenario=_own_scenario(problem.scenario, device),
@@ -69,10 +72,8 @@ def _known_to(problem: Problem, device: int, members: Collection[int], receivers
         battery=replace(
             battery,
             capacity_joule=_kept(battery.capacity_joule, known, 1.0),
-            given_losses=Losses(
-                _kept(battery.losses.retention, known, 1.0),
-                _kept(battery.losses.charge_efficiency, known, 1.0),
-                _kept(battery.losses.drain_joule, known, 0.0),
+            given_losses=replace(
+                battery.losses, **{name: _kept(own, known, name in LOSSLESS) for name, own in numbers}
             ),
         ),
         link=replace(link, noise_watt=_kept(link.noise_watt, listening, torch.nan), path_gain=link.path_gain[edges]),
@@ -120,7 +121,7 @@ def _own_scenario(scenario: Scenario, device: int) -> Scenario:
         "learning.partition": "iid",
         "learning.indices": None,
     }
-    for section in ("channel", "link", "energy", "harvest"):
+    for section in PER_DEVICE:
         settings = getattr(scenario, section)
         for field in settings.per_device:
             value = getattr(settings, field)

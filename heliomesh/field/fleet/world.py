@@ -26,14 +26,16 @@ class World:
 
     def open(self) -> list[Sensed]:
         """What every device measures in the next slot."""
-        problem = self._problem
-        self._now = self._numbers.next()
+        problem, loss = self._problem, self._problem.scenario.energy.control_loss
+        start, self._now = problem.topology.edge_start, self._numbers.next()
         self.weather = problem.harvest.weather(self._hidden)
+        heard = (self._now.control[0] >= loss).numpy() if loss else None
         return [
             Sensed(
                 channel_level={number: int(self.channel_level[0, number]) for number in problem.sites_into(device)},
                 weather=int(self.weather[0, device]),
                 uniform=float(self._now.policy[0, device]),
+                heard=None if heard is None else heard[start[device] : start[device + 1]],
             )
             for device in range(problem.num_devices)
         ]

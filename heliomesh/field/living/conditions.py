@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.model.policy import Weights
-from heliomesh.model.problem import Problem, with_spending
+from heliomesh.model.problem import Problem
 from heliomesh.physics.chain import stationary_law
 from heliomesh.physics.harvesting import rescaled
 from heliomesh.physics.topology import Topology, with_mixing
@@ -30,7 +30,6 @@ class Conditions:
     links_off: frozenset[Pair] = frozenset()
     away: frozenset[int] = frozenset()  # devices that are dead, have left or have not joined yet
     kernel: Kernel | None = None  # of the channel's levels, [now][next]
-    spending: tuple[tuple[int, float], ...] = ()  # factor on what a device draws, where it is not 1; by rising device
 
     def harvest_factor(self, devices: int) -> list[float]:
         """Factor on every device's harvest, 0 for those that are away."""
@@ -39,20 +38,12 @@ class Conditions:
 
     def with_harvest(self, factor: dict[int, float]) -> "Conditions":
         """The same but for these devices' factors."""
-        return replace(self, harvest=_merged(self.harvest, factor))
-
-    def with_spending(self, factor: dict[int, float]) -> "Conditions":
-        """The same but for what these devices draw."""
-        return replace(self, spending=_merged(self.spending, factor))
+        after = dict(self.harvest) | factor
+        return replace(self, harvest=tuple(sorted((device, f) for device, f in after.items() if f != 1.0)))
 
     def is_lost(self, pair: Pair) -> bool:
         """Whether nothing can come over a link."""
         return pair in self.links_off or bool(self.away.intersection(pair))
-
-
-def _merged(before: tuple[tuple[int, float], ...], factor: dict[int, float]) -> tuple[tuple[int, float], ...]:
-    """Factors by rising device, those of 1 left out."""
-    return tuple(sorted((device, f) for device, f in (dict(before) | factor).items() if f != 1.0))
 
 
 def pairs_of_edges(topology: Topology) -> list[Pair]:
@@ -106,11 +97,11 @@ def weights_under(problem: Problem, conditions: Conditions) -> Weights:
 
 
 def books_under(problem: Problem, conditions: Conditions) -> Problem:
-    """The problem by which devices keep their books: all links, those lost without weight, and what is drawn."""
+    """The problem by which devices keep their books: all links, those lost without weight."""
     weights = weights_under(problem, conditions)
     edge, own = weights.edge.cpu().numpy(), weights.own.cpu().numpy()
     topology = replace(problem.topology, edge_weight=edge, self_weight=own)
-    return replace(_drawing(problem, conditions), topology=topology)
+    return replace(problem, topology=topology)
 
 
 def edges_kept(problem: Problem, conditions: Conditions) -> Tensor:
@@ -119,19 +110,10 @@ def edges_kept(problem: Problem, conditions: Conditions) -> Tensor:
     return torch.tensor(kept, dtype=torch.bool, device=problem.device)
 
 
-def _drawing(problem: Problem, conditions: Conditions) -> Problem:
-    """The problem with what devices draw from storage."""
-    if not conditions.spending:
-        return problem
-    drawn = dict(conditions.spending)
-    factor = [drawn.get(device, 1.0) for device in range(problem.num_devices)]
-    return with_spending(problem, torch.tensor(factor, dtype=torch.float64, device=problem.device))
-
-
 def _laws_under(problem: Problem, conditions: Conditions) -> Problem:
-    """The problem with its harvests, its channel's kernel and what devices draw from storage."""
+    """The problem with its harvests and its channel's kernel."""
     factor = torch.tensor(conditions.harvest_factor(problem.num_devices), dtype=torch.float64, device=problem.device)
-    problem, channel = _drawing(problem, conditions), problem.channel
+    channel = problem.channel
     if conditions.kernel is not None:
         kernel = np.array(conditions.kernel)
         channel = replace(

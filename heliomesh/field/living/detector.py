@@ -8,8 +8,6 @@ Each quantity is compared with what the plan in force expects and summed up as l
   shows in the pool first, a change of one in its own sum. Under a common sky one cloud is over all devices: the
   median z̃ is the pool, and a device counts with z_j − z̃.
 - *channel*: the same with a level's move, its direction and whether it moved at all, given the level it left.
-- *spending*, where meters measure it: ±z − k of each device, with z = (r / f − 1) / 0.2, where r is the ratio of
-  measured to planned joules and f the factor believed in. A change by a tenth or less is none.
 - *silence*: for a link, −ln P(nothing arrives) of each direction, given whether the sender was heard elsewhere in the
   slot; an arrival ends the silence.
 
@@ -21,15 +19,13 @@ horizon, whatever the correlations.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from heliomesh.common.streams import stream
 from heliomesh.field.living.conditions import Conditions, links, pairs_of_edges, world_under
 from heliomesh.model.policy import Noticed, Policy
 from heliomesh.model.problem import Problem
@@ -38,7 +34,6 @@ from heliomesh.simulation.slot_loop import run_slots
 USUAL_FALSE_ALARM_PROB = 0.05
 _SLACK = 0.5  # k: half of a shift worth noticing, in standard deviations
 _LARGEST_SHOCK = 6.0  # one strange slot alone proves little
-_METER_DEVIATION = 0.2  # of the ratio of measured to planned joules, if nothing has changed
 _FIRST_CALIBRATION = 1_000_000  # episode numbers that no measurement uses
 _RATE_SHARE = 4  # one in so many calibration episodes sets rates and scales, the others the threshold
 
@@ -94,22 +89,13 @@ class Expectation:
         """Increment of every sum, by kind; (batch, member)."""
         everywhere, own = self._harvest_shocks(seen)
         direction, moved = self._channel_shocks(seen)
-        found = {
+        return {
             "harvest": _two_sided(everywhere),
             "harvest of a device": _two_sided(own),
             "channel": _two_sided(torch.cat([_pooled(direction), _pooled(moved)], -1)),
             "channel of a site": _two_sided(direction),
             "silence": self._silence(seen.noticed.arrived),
         }
-        if seen.noticed.spent_ratio is not None:
-            found["spending of a device"] = _two_sided(self._spending_shock(seen.noticed.spent_ratio))
-        return found
-
-    def _spending_shock(self, ratio: Tensor) -> Tensor:
-        """(r / f − 1) / 0.2, zero where nothing was measured; (batch, device)."""
-        factor = self.world.spending_factor
-        shock = ((ratio if factor is None else ratio / factor) - 1) / _METER_DEVIATION
-        return shock.nan_to_num(0.0).clamp(-_LARGEST_SHOCK, _LARGEST_SHOCK)
 
     def _harvest_shocks(self, seen: Glimpse) -> tuple[Tensor, Tensor]:
         """(u − E u) / σ given the weather, of all devices together and of each; (batch, 1), (batch, device).
@@ -175,7 +161,6 @@ class Watch:
     false_alarm_prob: float = USUAL_FALSE_ALARM_PROB  # over the horizon, if nothing changes
     calibration_episodes: int = 200
     seed: int = 0
-    metered: bool = False  # whether devices measure what they spend
 
 
 def calibrated(problem: Problem, belief: Conditions, policy: Policy, watch: Watch) -> Detector:
@@ -185,9 +170,7 @@ def calibrated(problem: Problem, belief: Conditions, policy: Policy, watch: Watc
     slots = run_slots(problem, policy, numbers, watch.seed, {0: world})
     glimpses = []
     for number, (now, after) in enumerate(pairwise(slots)):
-        noticed = Noticed(now.harvested_joule, now.delivered, now.scheduled)
-        if watch.metered:
-            noticed = replace(noticed, spent_ratio=_usual_ratio(world, noticed, stream(watch.seed, "meter", number)))
+        noticed = Noticed(now.harvested_joule, now.delivered, now.scheduled, now.power_watt)
         glimpses.append(Glimpse(number, now.weather, now.channel_level, after.channel_level, noticed))
     first = torch.arange(episodes // _RATE_SHARE, device=problem.device)
     rest = torch.arange(episodes // _RATE_SHARE, episodes, device=problem.device)
@@ -219,13 +202,6 @@ def heard_elsewhere(problem: Problem, arrived: Tensor) -> Tensor:
     count = arrived.new_zeros(len(arrived), problem.num_devices, dtype=torch.long)
     count = count.index_add_(1, sender, arrived.long())
     return count[:, sender] > arrived.long()
-
-
-def _usual_ratio(world: Problem, noticed: Noticed, generator: np.random.Generator) -> Tensor:
-    """What meters that differ from the plan by chance alone say of a slot; (batch, device)."""
-    noise = generator.standard_normal(noticed.trained.shape)
-    ratio = 1 + _METER_DEVIATION * torch.from_numpy(noise).to(world.device)
-    return ratio if world.spending_factor is None else ratio * world.spending_factor
 
 
 def _silence_evidence(problem: Problem, arrivals: list[Tensor]) -> Tensor:

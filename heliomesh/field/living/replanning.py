@@ -207,8 +207,6 @@ class Replanning:
                 belief = self._rescaled(episode, Window(alarm.since, 0, some), alarm.in_force)
             case "channel" | "channel of a site":
                 belief = replace(belief, kernel=self._kernel(episode, belief, alarm.since))
-            case "spending of a device":
-                belief = belief.with_spending(self._spending(episode, some, alarm.since))
         silent = alarm.silent | self._dark_and_silent(episode, belief, alarm.since)
         return without_links(self.problem, belief, set(silent)) if silent else belief
 
@@ -235,13 +233,6 @@ class Replanning:
             old = [1.0] * len(old)
         ratio = float(harvested.sum() / (usual * torch.tensor(old).to(usual)).sum())
         return belief.with_harvest({d: rounded_factor(factor * ratio) for d, factor in enumerate(old)})
-
-    def _spending(self, episode: int, devices: tuple[int, ...], since: int) -> dict[int, float]:
-        """Factors on what devices draw: the median of measured over planned joules since a slot, rounded."""
-        ratios = [seen.noticed.spent_ratio for seen in self._seen_since(since)]
-        measured = torch.stack([ratio[episode] for ratio in ratios if ratio is not None])  # (slot, device)
-        found = measured.nanmedian(0).values
-        return {device: rounded_factor(max(float(found[device]), _LEAST_FACTOR)) for device in devices}
 
     def _kernel(self, episode: int, belief: Conditions, since: int) -> Kernel:
         """Counted transitions of all sites, with the old kernel as a weak prior, rounded."""

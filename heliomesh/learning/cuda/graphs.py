@@ -51,7 +51,6 @@ class Fused:
     layout: Layout
     precision: Precision
     compiled: bool
-    name: str = "fused"
     _slots: dict[tuple[Any, ...], _Slot] = field(default_factory=dict)
     _pool: Any = None  # memory that all graphs share, as they never run side by side
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from heliomesh.learning.moving_layers import MovingLayers, on_all_cores, program_on_a_cpu
+from heliomesh.learning.moving_layers import moving_layers, on_all_cores, program_on_a_cpu
 from heliomesh.learning.precision import Precision
-from heliomesh.learning.scoring import LEAST_ROWS, evaluate_together, mean_losses
+from heliomesh.learning.scoring import LEAST_ROWS, evaluate_together, in_pieces, mean_losses
 from heliomesh.learning.stacked import Layout, Samples, Scores, joined, layout_of
 from heliomesh.learning.stacked_graph import Dense, PerSample, Program, refuse
 
@@ -33,7 +33,6 @@ class Batched:
 
     program: Program
     layout: Layout
-    name: str = "batched"
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place; see `Strategy.train`."""
@@ -66,7 +65,7 @@ class Batched:
 
     def _logits(self, own: Mapping[str, Tensor], inputs: Tensor, learning_rate: float = 0.0) -> Tensor:
         """(row, sample, class) for inputs (row, sample, …)."""
-        layers = MovingLayers(own, learning_rate).executors()
+        layers = moving_layers(own, learning_rate)
         return self.program.run(layers, inputs.double().flatten(0, 1)).view(*inputs.shape[:2], -1)
 
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
@@ -76,9 +75,7 @@ class Batched:
             filled = _filled(part)
             return self._logits(self._copies(weights, part[filled]), inputs[filled])[: len(part)]
 
-        pieces = rows.split(_SCORED_AT_ONCE)
-        places = [None] * len(pieces) if picked is None else picked.split(_SCORED_AT_ONCE)
-        tasks = [(logits, piece, samples, met) for piece, met in zip(pieces, places, strict=True)]
+        tasks = [(logits, piece, samples, met) for piece, met in in_pieces(rows, picked, _SCORED_AT_ONCE)]
         return joined(on_all_cores(evaluate_together, tasks))
 
 
@@ -87,9 +84,9 @@ def _filled(rows: Tensor) -> Tensor:
     return torch.arange(max(len(rows), LEAST_ROWS)) % len(rows)
 
 
-def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Batched:
-    """The strategy for a model of dense layers on a CPU; it is never compiled."""
-    program = program_on_a_cpu(model, precision, compiled, "batched")
+def build(model: nn.Module, precision: Precision = "fp32") -> Batched:
+    """The strategy for a model of dense layers on a CPU."""
+    program = program_on_a_cpu(model, precision, "batched")
     for step in program.instructions:
         if not isinstance(step.operation, Dense | PerSample):
             raise refuse("batched", f"has a layer of type {type(step.operation).__name__}")

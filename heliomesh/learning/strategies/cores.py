@@ -11,7 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from heliomesh.learning.moving_layers import MovingLayers, channels_last, on_all_cores, program_on_a_cpu
+from heliomesh.learning.moving_layers import (
+    channels_last,
+    move_the_rest,
+    moving_layers,
+    on_all_cores,
+    program_on_a_cpu,
+)
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.scoring import evaluate_by_row
 from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of
@@ -24,7 +30,6 @@ class Cores:
 
     program: Program
     layout: Layout
-    name: str = "cores"
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place; see `Strategy.train`."""
@@ -36,13 +41,13 @@ class Cores:
         """One device's K steps, in place; the sum of its losses."""
         views = self.layout.views(row)
         own = {name: _copy(value).requires_grad_(name not in self.layout.frozen) for name, value in views.items()}
-        layers, loss = MovingLayers(own, learning_rate), row.new_zeros(())
+        layers, loss = moving_layers(own, learning_rate), row.new_zeros(())
         with torch.enable_grad():
             for batch in batches:
-                logits = self.program.run(layers.executors(), channels_last(samples.inputs[batch]))
+                logits = self.program.run(layers, channels_last(samples.inputs[batch]))
                 step_loss = cross_entropy(logits, samples.labels[batch])
                 step_loss.backward()  # type: ignore[no-untyped-call]
-                layers.move_the_rest()
+                move_the_rest(own.values(), learning_rate)
                 loss += step_loss.detach()
         for name, value in views.items():
             value.copy_(own[name].detach())
@@ -53,7 +58,7 @@ class Cores:
 
         def logits(row: int, inputs: Tensor) -> Tensor:
             own = {name: _copy(value) for name, value in self.layout.views(weights[row]).items()}
-            return self.program.run(MovingLayers(own).executors(), channels_last(inputs))
+            return self.program.run(moving_layers(own), channels_last(inputs))
 
         return evaluate_by_row(logits, rows, samples, picked, on_all_cores)
 
@@ -63,7 +68,7 @@ def _copy(value: Tensor) -> Tensor:
     return value.detach().clone(memory_format=torch.channels_last if value.ndim == 4 else torch.contiguous_format)
 
 
-def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Cores:
-    """The strategy for a model on a CPU, which must be traceable; it is never compiled."""
-    program = program_on_a_cpu(model, precision, compiled, "cores")
+def build(model: nn.Module, precision: Precision = "fp32") -> Cores:
+    """The strategy for a model on a CPU, which must be traceable."""
+    program = program_on_a_cpu(model, precision, "cores")
     return Cores(with_fused_pools(program), layout_of(model))

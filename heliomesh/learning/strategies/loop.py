@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from heliomesh.learning.precision import Precision, activation_type, arithmetic, check_precision, widened
 from heliomesh.learning.scoring import evaluate_by_row
 from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of
-from heliomesh.learning.stacked_graph import refuse, trace
+from heliomesh.learning.stacked_graph import trace
 from heliomesh.scenario.errors import ScenarioError
 
 
@@ -24,7 +24,6 @@ class Loop:
     layout: Layout
     precision: Precision
     channels_last: bool  # filters in this order: a CPU trains 1.1 times, and evaluates 1.5 times as quickly
-    name: str = "loop"
     optimiser: Callable[[list[Tensor], float], torch.optim.Optimizer] | None = None  # None: plain SGD
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
@@ -90,11 +89,9 @@ class Loop:
             return evaluate_by_row(logits, rows, samples, picked)
 
 
-def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Loop:
-    """The strategy for a model; it is never compiled."""
+def build(model: nn.Module, precision: Precision = "fp32") -> Loop:
+    """The strategy for a model."""
     check_precision(precision)
-    if compiled:
-        raise refuse("loop", "compiled = true")
     try:
         trace(model, "loop")
         channels_last = True  # all its operations are known, and none depends on the order of activations in memory

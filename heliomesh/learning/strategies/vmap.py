@@ -3,9 +3,9 @@
 Active rows are copied side by side, trained together with PyTorch's own operations, and copied back.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -16,23 +16,13 @@ from heliomesh.learning.scoring import LEAST_ROWS, evaluate_together, mean_losse
 from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of
 
 
-@dataclass
+@dataclass(frozen=True)
 class Vectorised:
-    """One stacked forward pass; gradients by `torch.func`.
-
-    ``compiled`` hands the step to `torch.compile`, for one number of rows: fewer are filled up with copies.
-    """
+    """One stacked forward pass; gradients by `torch.func`."""
 
     model: nn.Module
     layout: Layout
     precision: Precision
-    compiled: bool
-    name: str = "vmap"
-    _capacity: int = field(init=False, default=0)
-
-    @cached_property
-    def _step(self) -> Callable[..., Tensor]:
-        return torch.compile(self._one_step, dynamic=False) if self.compiled else self._one_step
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place; see `Strategy.train`."""
@@ -40,9 +30,7 @@ class Vectorised:
         active, steps = len(rows), batches.shape[1]
         if active == 0:
             return weights.new_zeros(0)
-        self._capacity = max(self._capacity, active, LEAST_ROWS)
-        size = self._capacity if self.compiled else max(active, LEAST_ROWS)
-        filled = torch.arange(size, device=rows.device) % active
+        filled = torch.arange(max(active, LEAST_ROWS), device=rows.device) % active
         rows, batches = rows[filled], batches[filled]
         rate = weights.new_tensor(learning_rate)
         with arithmetic(self.precision, weights.device):
@@ -51,7 +39,7 @@ class Vectorised:
             losses = weights.new_zeros(len(rows))
             for step in range(steps):
                 picked = batches[:, step]
-                losses += self._step(parameters, samples.inputs[picked], samples.labels[picked], rate)
+                losses += self._one_step(parameters, samples.inputs[picked], samples.labels[picked], rate)
         weights[rows[:active]] = stacked[:active]
         return losses[:active] / steps
 
@@ -87,7 +75,7 @@ class Vectorised:
             return evaluate_together(logits, rows, samples, picked)
 
 
-def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Vectorised:
+def build(model: nn.Module, precision: Precision = "fp32") -> Vectorised:
     """The strategy for a model."""
     check_precision(precision)
-    return Vectorised(model, layout_of(model), precision, compiled)
+    return Vectorised(model, layout_of(model), precision)

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from heliomesh.common.memory_limit import entries
-from heliomesh.grid.contraction import expectation, spread_action
+from heliomesh.grid.after_spending import spread_action
+from heliomesh.grid.contraction import expectation
 from heliomesh.model.factor import Factor, Variable, action, energy, total
 from heliomesh.model.problem import Problem
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood

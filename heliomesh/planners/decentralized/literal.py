@@ -17,7 +17,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from heliomesh.grid.contraction import expectation, spread_action
+from heliomesh.grid.after_spending import spread_action
+from heliomesh.grid.contraction import expectation
 from heliomesh.model.factor import Factor, Variable, action, energy, total
 from heliomesh.model.policy import Track, state_variables
 from heliomesh.model.problem import Problem

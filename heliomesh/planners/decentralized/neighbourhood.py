@@ -6,7 +6,7 @@ from functools import cached_property
 
 from heliomesh.model.cost import edge_errors, idle_factor
 from heliomesh.model.factor import Factor, Variable, action, energy, site, total
-from heliomesh.model.policy import state_variables
+from heliomesh.model.policy import Sight
 from heliomesh.model.problem import Problem
 
 
@@ -24,9 +24,9 @@ class Neighbourhood:
         return self.problem.topology.within(self.device, self.hops)
 
     @cached_property
-    def visible(self) -> frozenset[Variable]:
+    def visible(self) -> Sight:
         """State variables of all members."""
-        return frozenset(v for member in self.members for v in state_variables(self.problem, member))
+        return Sight.within(self.problem, self.device, self.hops)
 
     @cached_property
     def cost_scope(self) -> tuple[Variable, ...]:

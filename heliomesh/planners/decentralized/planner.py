@@ -1,7 +1,7 @@
 """Options, policy object and overhead of the decentralised planner; the two forms are in their own files."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
@@ -13,7 +13,7 @@ from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, endless_plan
 from heliomesh.model.factor import Variable, action
 from heliomesh.model.overhead import Overhead, control_joule
 from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import ActionPolicy, Observation, Plan
+from heliomesh.model.policy import ActionPolicy, Observation, Plan, Sight
 from heliomesh.model.problem import Problem, with_levels
 from heliomesh.model.symmetry import Role, roles, turns
 from heliomesh.physics.chain import draw
@@ -22,7 +22,6 @@ from heliomesh.planners.decentralized.consistent import Consistent, num_best_res
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.shares import BATCHED_ENTRIES, KEPT_ENTRIES
 from heliomesh.scenario.errors import ScenarioError
-from heliomesh.simulation.slot_loop import run_slots
 
 BYTES_ON_AIR = 4  # table entries travel as 32-bit floats
 
@@ -35,10 +34,6 @@ class Options(EndlessOptions):
     )
     form: Literal["default", "literal"] = Field("default", description="'literal' follows the paper's lines")
     hops: Annotated[int, Field(ge=0, le=8)] = Field(2, description="k of the k-hop neighbourhood")
-    grown: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)] = Field(
-        (), description="devices whose neighbourhood is one hop larger"
-    )
-    grow: bool = Field(False, description="let simulated episodes decide which devices have a larger one")
     rounds: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
         None, description="R; default 12, literal 20 as in the paper"
     )
@@ -94,48 +89,14 @@ class LocalTables(ActionPolicy):
             return super().action_prob(slot, seen)
         return torch.stack(self._look_up(slot, seen), dim=1)
 
-    def visible(self, device: int) -> frozenset[Variable]:
+    def visible(self, device: int) -> Sight:
         """The scope of its table."""
-        return frozenset(self.scopes[device])
+        return Sight(self.scopes[device])
 
 
 def plan(context: PlannerContext[Options]) -> Plan:
     """Run Algorithm 1 in the chosen form."""
-    if context.options.grow:
-        return _grown_where_it_pays(context)
     return endless_plan(context, _plan, TURN_SLOTS) if context.options.endless else _plan(context)
-
-
-def _grown_where_it_pays(context: PlannerContext[Options]) -> Plan:
-    """One hop more for an eighth of the devices after the other, until most of what it saves with all is saved.
-
-    Those come first that gain most: what they and their neighbours lose less, each loss shared by all around it. All
-    plans meet the same episodes. Where all together save nothing significant, nobody grows.
-    """
-    problem, everyone = context.problem, tuple(range(context.problem.num_devices))
-
-    def measured(grown: tuple[int, ...]) -> tuple[Plan, Tensor]:
-        made = plan(replace(context, options=context.options.model_copy(update={"grow": False, "grown": grown})))
-        steps = run_slots(problem, made.policy, list(range(_TRIALS)), _TRIAL_SEED + problem.scenario.seed)
-        lost = torch.stack([step.update_loss for step in steps]).mean(0)  # (episode, device)
-        return replace(made, notes=(*made.notes, f"one hop more for {len(grown)} devices: {[*grown]}")), lost
-
-    (made, first), (full, last) = measured(()), measured(everyone)
-    less = first - last
-    saved, near = less.sum(1), torch.from_numpy(problem.topology.mixing > 0).to(less)
-    if saved.mean() <= 2 * saved.std() / _TRIALS**0.5:
-        return made
-    order = (near @ (less.mean(0) / near.sum(1))).argsort(descending=True, stable=True).tolist()
-    for step in range(1, _STEPS):
-        made, lost = measured(tuple(sorted(order[: -(-step * len(order) // _STEPS)])))
-        if (first - lost).sum(1).mean() >= _KEPT_GAIN * saved.mean():
-            return made
-    return full
-
-
-_TRIALS = 64  # episodes of each choice of who sees further
-_TRIAL_SEED = 2**62  # trials and evaluation never share random numbers
-_STEPS, _KEPT_GAIN = 8, 0.8
 
 
 def _plan(context: PlannerContext[Options]) -> Plan:
@@ -143,7 +104,7 @@ def _plan(context: PlannerContext[Options]) -> Plan:
     if options.endless and options.form == "literal":
         raise ScenarioError("decentralized option.endless", "expected false with form = literal, actual value true")
     problem = with_levels(context.problem, options.levels)
-    areas = neighbourhoods(problem, options)
+    areas = tuple(Neighbourhood(problem, device, options.hops) for device in range(problem.num_devices))
     default = options.form == "default"
     default_values = _defaults(problem, options)
     rounds = num_rounds(options)
@@ -157,10 +118,8 @@ def _plan(context: PlannerContext[Options]) -> Plan:
     )
     in_turns = default and options.order == "turns"
     colour = turns(problem) if in_turns else (0,) * problem.num_devices
-    # devices of one role must also see equally far
-    looks = [2 * turn + (device in options.grown) for device, turn in enumerate(colour)]
     alone = tuple(Role(device, lambda variable: variable) for device in range(problem.num_devices))
-    role = roles(problem, looks) if options.share_tables else alone
+    role = roles(problem, colour) if options.share_tables else alone
     tables: Sequence[Mapping[int, Tensor] | Sequence[Tensor]]  # [slot][representative]
     if default:
         gammas = rising_gammas(options, rounds)
@@ -180,20 +139,6 @@ def _plan(context: PlannerContext[Options]) -> Plan:
         rounds=rounds,
         residual=residual,
         overhead=local_overhead(problem, areas, scopes, rounds, len(set(colour)), options),
-    )
-
-
-def neighbourhoods(problem: Problem, options: Options) -> tuple[Neighbourhood, ...]:
-    """What every device sees."""
-    unknown = [device for device in options.grown if device >= problem.num_devices]
-    if unknown:
-        raise ScenarioError(
-            "decentralized option.grown",
-            f"expected devices in 0..{problem.num_devices - 1}, actual value {unknown[0]}",
-        )
-    return tuple(
-        Neighbourhood(problem, device, options.hops + (device in options.grown))
-        for device in range(problem.num_devices)
     )
 
 

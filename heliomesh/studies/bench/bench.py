@@ -44,7 +44,8 @@ from heliomesh.studies.bench.line import (
     write_line,
 )
 from heliomesh.studies.bench.scenarios import BENCH, Bench, BenchScenario
-from heliomesh.studies.compare import Asked, Row, in_variants
+from heliomesh.studies.compare import Asked, in_variants
+from heliomesh.studies.results import finals
 
 PLANNING_SECONDS = 300.0  # of processors, to plan and to simulate all episodes
 # Nobody looks at the curves. The plain loop is the strategy whose rounding will not change.
@@ -140,14 +141,11 @@ def _measure(
         entry = measured(version, one, problem, line, work)
         line = line.model_copy(update={"entries": {one.name: entry}})
         write_line(folder, version, line.beside(known))
-        report(f"{one.name}: {line.label}: {_in_words(entry)}")
-
-
-def _in_words(entry: Entry) -> str:
-    if entry.refusal:
-        return f"refused. {entry.refusal}"
-    learned = f", accuracy {100 * fmean(entry.accuracy):.2f} %" if entry.accuracy else ""
-    return f"cost {fmean(entry.cost):.4f} per slot{learned}, planned in {entry.process_seconds:.1f} s"
+        said = f"refused. {entry.refusal}"
+        if not entry.refusal:
+            learned = f", accuracy {100 * fmean(entry.accuracy):.2f} %" if entry.accuracy else ""
+            said = f"cost {fmean(entry.cost):.4f} per slot{learned}, planned in {entry.process_seconds:.1f} s"
+        report(f"{one.name}: {line.label}: {said}")
 
 
 def add_line(file: str | Path, folder: str | Path, version: Bench = BENCH) -> BenchLine:
@@ -157,14 +155,13 @@ def add_line(file: str | Path, folder: str | Path, version: Bench = BENCH) -> Be
     """
     line, target = read_line(Path(file), version), Path(folder)
     with alone_in(target):
-        known = known_line(target, version, line.label)
-        place = place_of(target, version, line.label)
-        if known is not None and line.planner_source != known.planner_source:
-            raise BenchError(place, "a line of the same code", "code is another; remove this file first")
+        known = known_line(target, version, line.label) or line
+        place, remedy = place_of(target, version, line.label), "is another; remove this file first"
+        is_other = line.planner_source != known.planner_source
+        BenchError.when(is_other, place, "a line of the same code", f"code {remedy}")
         for name, entry in line.entries.items():
-            if known is not None and known.entries.get(name, entry) != entry:
-                actual = "entry is another; remove this file first"
-                raise BenchError(f"{place}: {name}", "no entry or the same one", actual)
+            is_other = known.entries.get(name, entry) != entry
+            BenchError.when(is_other, f"{place}: {name}", "no entry or the same one", f"entry {remedy}")
         write_line(target, version, line.beside(known))
     return line
 
@@ -216,34 +213,32 @@ def measured(bench: Bench, one: BenchScenario, problem: Problem, line: BenchLine
     try:
         with processor_limit(PLANNING_SECONDS):
             *_, row = asked.rows(Scheme(line.planner, line.planner, line.options))
-    except TooSlowError as refusal:
-        return Entry(**known, refused_for="time", refusal=str(refusal))
     except MistakeError as refusal:
-        return Entry(**known, refused_for="scenario", refusal=str(refusal))
-    if row.plan is None:
+        known["refused_for"] = "time" if isinstance(refusal, TooSlowError) else "scenario"
+        return Entry(**known, refusal=str(refusal))
+    if row.plan is None or row.summary is None or row.cost is None:
         return Entry(**known, refused_for="memory", refusal=row.refusal)
     used = {name: value for name, value in row.scheme.options.items() if line.options.get(name) != value}
+    plan, summary, cost = row.plan, row.summary, row.cost
+    accuracy: tuple[float, ...] = ()
     if one.seeds:
         with opened(None) as store:
             lean = replace(asked, work=replace(work, keep_weights=False))
             (row,) = lean.trained([row], one.seeds, _TRAINING, store)
         TrainingError.when(row.failure, row.failure, "")
-    return Entry(**known, **_numbers(row), fell_back_to=used)
-
-
-def _numbers(row: Row) -> dict[str, Any]:
-    if row.plan is None or row.summary is None or row.cost is None:
-        return {}
-    return {
-        "converged": row.plan.converged,
-        "picks_actions": row.plan.picks_actions,
-        "cost": tuple(row.cost.tolist()),
-        "spent_joule": tuple(row.summary.spent_joule.tolist()),
-        "accuracy": tuple(run.final["accuracy_mean"] for run in row.runs),
-        "process_seconds": row.plan.process_seconds,
-        "offline_bytes": row.plan.overhead.offline_bytes,
-        "online_bytes_per_slot": float(row.plan.overhead.online_bytes_per_slot),
-    }
+        accuracy = tuple(finals(row.runs, "accuracy_mean").tolist())
+    return Entry(
+        **known,
+        fell_back_to=used,
+        converged=plan.converged,
+        picks_actions=plan.picks_actions,
+        cost=tuple(cost.tolist()),
+        spent_joule=tuple(summary.spent_joule.tolist()),
+        accuracy=accuracy,
+        process_seconds=plan.process_seconds,
+        offline_bytes=plan.overhead.offline_bytes,
+        online_bytes_per_slot=float(plan.overhead.online_bytes_per_slot),
+    )
 
 
 def bound_of(one: BenchScenario, problem: Problem, work: Execution) -> Bound | None:

@@ -41,27 +41,31 @@ class Leaderboard:
 
     def standings(self, one: BenchScenario) -> list[Placement]:
         """Planners on one scenario, the cheapest first and those that refused last."""
+        import pandas as pd
+
         entries = {line.label: line.entries[one.name] for line in self.lines if one.name in line.entries}
-        done = {label: entry for label, entry in entries.items() if not entry.refusal}
-        costs = {label: fmean(entry.cost) for label, entry in done.items()}
-        errors = {label: 1 - fmean(entry.accuracy) for label, entry in done.items() if entry.accuracy}
-        cheapest, bound = entries.get(min(costs, key=costs.__getitem__, default="")), self.bounds.get(one.name)
-        sharpest = entries.get(min(errors, key=errors.__getitem__, default=""))
-        ranks, accuracy_ranks = _ranks(entries, costs), _ranks(entries, errors) if errors else {}
+        costs, hits = (
+            pd.Series({label: fmean(own) for label, entry in entries.items() if (own := getattr(entry, name))})
+            for name in ("cost", "accuracy")
+        )
+        # equal scores share their places, and those that refused share the places behind
+        ranks, accuracy_ranks = (scores.reindex(list(entries)).rank(na_option="bottom") for scores in (costs, -hits))
+        cheapest = entries[str(costs.idxmin())].cost if len(costs) else 0.0
+        sharpest = entries[str(hits.idxmax())].accuracy if len(hits) else 0.0
         found = [
             Placement(
                 label,
                 entry,
                 cost=_interval(entry.cost),
-                behind=_interval(entry.cost, cheapest.cost if cheapest else 0.0),
-                gap=_gap(entry, bound),
+                behind=_interval(entry.cost, cheapest),
+                gap=_gap(entry, self.bounds.get(one.name)),
                 accuracy=_interval(entry.accuracy),
-                behind_accuracy=_interval(entry.accuracy, sharpest.accuracy if sharpest else 0.0),
+                behind_accuracy=_interval(entry.accuracy, sharpest),
                 joule=fmean(entry.spent_joule) / one.scenario.slots / one.scenario.network.devices
                 if entry.spent_joule
                 else None,
                 rank=ranks[label],
-                accuracy_rank=accuracy_ranks.get(label),
+                accuracy_rank=accuracy_ranks[label] if len(hits) else None,
             )
             for label, entry in entries.items()
         ]
@@ -96,26 +100,16 @@ def _interval(numbers: Sequence[float], of_best: Sequence[float] | float = 0.0) 
     return interval(np.array(numbers) - np.array(of_best)) if numbers else None
 
 
-def _ranks(labels: Mapping[str, Entry], scores: Mapping[str, float]) -> dict[str, float]:
-    """Places from 1 by rising score, equal scores sharing theirs; who has no score shares those behind."""
-    worst = (len(scores) + 1 + len(labels)) / 2
-    values = list(scores.values())
-    own = {label: sum(x < y for x in values) + (sum(x == y for x in values) + 1) / 2 for label, y in scores.items()}
-    return {label: own.get(label, worst) for label in labels}
-
-
 def _gap(entry: Entry, bound: Bound | None) -> Interval | None:
     if bound is None or entry.refusal or not entry.picks_actions or bound.per_slot <= 0:
         return None
     return interval(np.array(entry.cost) / bound.per_slot - 1)
 
 
-_INTERVALS = ("cost", "behind", "gap", "accuracy", "behind_accuracy")
-
-
 def _row(scenario: str, own: Placement) -> dict[str, Any]:
     row: dict[str, Any] = {"scenario": scenario, "planner": own.label, "refusal": own.entry.refusal or None}
-    row |= columns(**{name: getattr(own, name) for name in _INTERVALS})
+    row |= columns(cost=own.cost, behind=own.behind, gap=own.gap)
+    row |= columns(accuracy=own.accuracy, behind_accuracy=own.behind_accuracy)
     row |= {"joule_per_device_and_slot": own.joule, "rank": own.rank, "accuracy_rank": own.accuracy_rank}
     names = ("process_seconds", "offline_bytes", "online_bytes_per_slot")
     return row | {name: None if own.entry.refusal else getattr(own.entry, name) for name in names}

@@ -119,20 +119,17 @@ def read_line(path: Path, bench: Bench) -> BenchLine:
     known = {one.name: one for one in bench.scenarios}
     for name, entry in line.entries.items():
         BenchError.when(name not in known, f"{path}: {name}", f"one of {', '.join(known)}", f"value {name!r}")
-        expected = known[name].sha256
-        if entry.scenario_sha256 != expected:
-            raise BenchError(f"{path}: {name}", f"the scenario {expected}", f"sha256 {entry.scenario_sha256!r}")
+        own, expected = entry.scenario_sha256, known[name].sha256
+        BenchError.when(own != expected, f"{path}: {name}", f"the scenario {expected}", f"sha256 {own!r}")
         _check_numbers(f"{path}: {name}", entry, known[name])
     return line
 
 
 def _check_numbers(where: str, entry: Entry, one: BenchScenario) -> None:
     """Every episode and seed has its number, and a refusal has none; no device loses more than all of its updates."""
-    done = not entry.refusal
-    for name, expected in (("cost", one.episodes), ("spent_joule", one.episodes), ("accuracy", one.seeds)):
-        actual = len(getattr(entry, name))
-        if actual != (expected if done else 0):
-            raise BenchError(f"{where}: {name}", f"{expected * done} numbers", f"number {actual}")
+    for name, count in (("cost", one.episodes), ("spent_joule", one.episodes), ("accuracy", one.seeds)):
+        actual, expected = len(getattr(entry, name)), 0 if entry.refusal else count
+        BenchError.when(actual != expected, f"{where}: {name}", f"{expected} numbers", f"number {actual}")
     devices = one.scenario.network.devices
     for name, most in (("cost", devices * (1 + 1e-9)), ("spent_joule", math.inf)):
         for number in getattr(entry, name):

@@ -13,7 +13,7 @@ from pathlib import Path
 from heliomesh.common.catalog import nearest
 from heliomesh.common.durable import json_sha256
 from heliomesh.jobs.job import Job
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
 
 
@@ -72,30 +72,30 @@ class Bench:
         """Some of the scenarios, in the benchmark's order; all for None. Raises ScenarioError for unknown names."""
         known = [one.name for one in self.scenarios]
         for name in names or ():
-            if name not in known:
-                expected = f"expected some of {', '.join(known)}"
-                raise ScenarioError("only", f"{expected}, actual value {name!r}{nearest(name, known)}")
+            actual = f"value {name!r}{nearest(name, known)}"
+            refuse(name not in known, "only", f"some of {', '.join(known)}", actual)
         return tuple(one for one in self.scenarios if not names or one.name in names)
 
 
-def _shipped(version: int, name: str, episodes: int, seeds: int, paths: int = 0) -> BenchScenario:
-    folder = Path(str(files("heliomesh"))) / "scenarios" / f"bench{version}"
-    return BenchScenario(folder / f"{name}.toml", episodes, seeds, paths)
+def _shipped(name: str, episodes: int, seeds: int, paths: int = 0) -> BenchScenario:
+    return BenchScenario(
+        Path(str(files("heliomesh"))) / "scenarios" / "bench1" / f"{name}.toml", episodes, seeds, paths
+    )
 
 
 BENCH = Bench(
     1,
     (
-        _shipped(1, "tiny5", episodes=64, seeds=8),
-        _shipped(1, "ring10", episodes=32, seeds=4),
-        _shipped(1, "ring10_skewed", episodes=32, seeds=4),
-        _shipped(1, "paper10", episodes=32, seeds=4),
-        _shipped(1, "grid25", episodes=16, seeds=4),
-        _shipped(1, "one_sky25", episodes=32, seeds=4),
-        _shipped(1, "geometric30", episodes=16, seeds=4),
-        _shipped(1, "half_duplex30", episodes=16, seeds=4, paths=8),
-        _shipped(1, "field40", episodes=8, seeds=4),
-        _shipped(1, "geometric10000", episodes=4, seeds=0),
+        _shipped("tiny5", episodes=64, seeds=8),
+        _shipped("ring10", episodes=32, seeds=4),
+        _shipped("ring10_skewed", episodes=32, seeds=4),
+        _shipped("paper10", episodes=32, seeds=4),
+        _shipped("grid25", episodes=16, seeds=4),
+        _shipped("one_sky25", episodes=32, seeds=4),
+        _shipped("geometric30", episodes=16, seeds=4),
+        _shipped("half_duplex30", episodes=16, seeds=4, paths=8),
+        _shipped("field40", episodes=8, seeds=4),
+        _shipped("geometric10000", episodes=4, seeds=0),
     ),
 )
 """The newest version."""

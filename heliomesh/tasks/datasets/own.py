@@ -57,19 +57,16 @@ def _standardised(raw: Dataset) -> Dataset:
 
 def _read_npz(path: Path) -> dict[str, Array]:
     try:
-        sizes = npz_sizes(path).values()
+        sizes = npz_sizes(path)
     except Exception as error:  # a damaged archive may raise anything, even zlib.error
         raise DatasetError(path, "a complete .npz file or a folder of images", f": {error}") from None
-    num_bytes = sum(size.num_bytes + _COPIES_BYTES * size.entries for size in sizes)
+    if any(name not in sizes for name in _ARRAYS):
+        raise DatasetError(path, f"arrays {', '.join(_ARRAYS)}", f"arrays {', '.join(sizes) or 'none'}")
+    num_bytes = sum(size.num_bytes + _COPIES_BYTES * size.entries for size in sizes.values())
     check_fits(str(path), num_bytes, DEFAULT_LIMIT_GIB, "use fewer samples or smaller types")
     try:
         with np.load(path, allow_pickle=False) as file:
-            if any(name not in file for name in _ARRAYS):
-                listed = ", ".join(file) or "none"
-                raise DatasetError(path, f"arrays {', '.join(_ARRAYS)}", f"arrays {listed}")
             return {name: file[name] for name in _ARRAYS}
-    except DatasetError:
-        raise
     except Exception as error:  # a damaged archive may raise anything, even zlib.error
         raise DatasetError(path, "plain arrays without pickled objects", f": {error}") from None
 
@@ -109,14 +106,11 @@ def _read_image(path: Path) -> Array:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=_FORMATS) as image:
-                if image.mode not in _GREY + _COLOUR:
-                    expected = "a grey or colour image of 8 bits without transparency"
-                    raise DatasetError(path, expected, f"mode {image.mode}")
-                pixels = np.asarray(image.convert("L" if image.mode in _GREY else "RGB"))
-    except DatasetError:
-        raise
+                mode, pixels = image.mode, np.asarray(image.convert("L" if image.mode in _GREY else "RGB"))
     except Exception as error:  # Pillow's readers raise many kinds for damaged files
         raise DatasetError(path, f"an image ({', '.join(_FORMATS)})", f": {error}") from None
+    expected = "a grey or colour image of 8 bits without transparency"
+    DatasetError.when(mode not in _GREY + _COLOUR, path, expected, f"mode {mode}")
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 

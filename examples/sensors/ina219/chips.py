@@ -13,10 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from heliomesh.field.agents.folder import SensorSettings
-from heliomesh.field.agents.sensors.measured import Meter
-from heliomesh.field.agents.sensors.state_of_charge import StateOfCharge
 from heliomesh.scenario.errors import ScenarioError
+from ina219.measured import Meter
+from ina219.settings import Settings
+from ina219.state_of_charge import StateOfCharge
 
 if sys.platform != "win32":
     import fcntl
@@ -67,7 +67,7 @@ class Ina219Pair(Meter):
 
     def __init__(
         self,
-        settings: SensorSettings,
+        settings: Settings,
         state: StateOfCharge,
         charge_efficiency: float,
         notify: Callable[[str], None],
@@ -134,6 +134,6 @@ def _opened(bus: int, address: int) -> ReadRegister:
         read(_BUS)
     except OSError as error:
         raise ScenarioError(
-            "sensor.bus", f"expected an INA219 at address {address:#x} of {place}, actual: {error.strerror}"
+            "sensor.options.bus", f"expected an INA219 at address {address:#x} of {place}, actual: {error.strerror}"
         ) from None
     return read

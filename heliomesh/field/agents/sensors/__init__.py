@@ -1,1 +1,0 @@
-"""What measures a device's battery, harvest and channel."""

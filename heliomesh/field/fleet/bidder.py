@@ -1,0 +1,222 @@
+"""One device of the planner `bids`: what it is given, its account of its model, its two messages a slot, its choice.
+
+A device calls the pure functions of `slot/bids.py` with its own numbers, as the simulator does with everybody's. What
+it did not hear in time counts as not said, so a device that hears nobody decides alone.
+
+    open    look at the own battery, weather and channels
+    bid     say what there is to give
+    grant   answer the bids that were heard
+    choose  an action, by the grants that were heard
+    learn   the account follows the model: packets that are averaged bring their senders' accounts
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from heliomesh.field.fleet.view import View
+from heliomesh.model.overhead import Talk, broadcast_talk
+from heliomesh.model.problem import Problem
+from heliomesh.planners.bids import Bidders
+from heliomesh.scenario.errors import refuse
+from heliomesh.scenario.section import Section
+from heliomesh.slot import bids
+from heliomesh.slot.bids import Account, Bid, Grant, Listener, Own, Terms
+from heliomesh.slot.energy_table import battery_units, num_points
+
+Bools = npt.NDArray[np.bool_]
+Whole = Annotated[int, Field(ge=-(1 << 40), le=1 << 40)]
+Wholes = tuple[Whole, ...]
+
+
+class OwnBids(Section):
+    """A device's part of a plan of `bids`, in integers; the names are those of `slot/bids.py`."""
+
+    format: Literal["heliomesh-bids"] = "heliomesh-bids"
+    device: Annotated[int, Field(ge=0)]
+    # what all devices know
+    action_power: Wholes
+    trained: tuple[bool, ...]
+    harm: tuple[Wholes, ...]
+    bias_bits: Annotated[int, Field(ge=0, le=30)]
+    keeps: Literal["oneself", "all", "arrived"]
+    half_duplex: bool
+    # what it alone knows
+    direction: Wholes
+    spent: Wholes
+    needed: Wholes
+    point_bits: Annotated[int, Field(ge=0, le=40)]
+    entry_bits: Annotated[int, Field(ge=0, le=30)]
+    own_weight: Whole
+    weight: Wholes
+    share: Wholes
+    arrival: tuple[tuple[Wholes, ...], ...]
+    place: Wholes
+    bias_weight: Wholes  # by slot
+    entries: tuple[tuple[Wholes, ...], ...]  # (slot, weather, point)
+
+    @classmethod
+    def all_of(cls, policy: Bidders) -> "list[OwnBids]":
+        """The parts of all devices; raises ScenarioError for a policy that did not practise."""
+        refuse(policy.entries is None, "bids option.passes", "at least 1 for devices", "value 0")
+        return [cls.of(policy, device) for device in range(policy.problem.num_devices)]
+
+    @classmethod
+    def of(cls, policy: Bidders, device: int) -> "OwnBids":
+        """A device's part of a policy with tables of values."""
+        tables = torch.zeros(0) if policy.entries is None else policy.entries[:, device]
+        degree = len(policy.problem.topology.neighbours[device])
+        own = {name: part[device] for name, part in policy.own._asdict().items()}
+        own |= {name: own[name][:degree] for name in ("weight", "share", "arrival", "place")}
+        terms = {one.name: getattr(policy.terms, one.name) for one in fields(Terms)}
+        numbers = {**terms, **own, "entries": tables}
+        weights = [policy.bias_weight_in(slot) for slot in range(policy.problem.slots)]
+        plain = {name: one.tolist() if isinstance(one, Tensor) else one for name, one in numbers.items()}
+        return cls.model_validate({"device": device, "bias_weight": weights, **plain}, strict=False)
+
+    @property
+    def terms(self) -> Terms:
+        """As the functions of a slot read it."""
+        return Terms(**{one.name: _tensor(getattr(self, one.name)) for one in fields(Terms)})
+
+    @property
+    def own(self) -> Own:
+        """As the functions of a slot read it."""
+        return Own(*(torch.tensor(getattr(self, name), dtype=torch.long) for name in Own._fields))
+
+    def fits(self, problem: Problem, device: int) -> bool:
+        """Whether this is the part of a device of the problem: all tables have their sizes."""
+        degree, actions = len(problem.topology.neighbours[device]), len(problem.actions)
+        powers = len(set(problem.actions.power_watt.tolist()))
+        try:
+            sizes = {name: tuple(np.shape(getattr(self, name))) for name in type(self).model_fields}
+        except ValueError:  # ragged
+            return False
+        points = max(sizes["entries"][-1:], default=0)
+        expected = {
+            **dict.fromkeys(("action_power", "trained", "spent", "needed"), (actions,)),
+            **dict.fromkeys(("weight", "share", "place"), (degree,)),
+            "arrival": (degree, problem.channel.levels, powers) if degree else (0,),
+            "harm": (powers, powers),
+            "bias_weight": (problem.slots,),
+            "entries": (problem.slots, problem.harvest.law.num_weather, points),
+        }
+        within = all(0 <= power < powers for power in self.action_power)
+        return (
+            self.device == device and within and points >= num_points(problem) and expected.items() <= sizes.items()
+        )
+
+
+def _tensor(value: Any) -> Any:
+    return torch.tensor(value) if isinstance(value, tuple) else value
+
+
+class Bidder:
+    """A device's part of every slot."""
+
+    def __init__(self, view: View, given: OwnBids) -> None:
+        self.problem, self._device, self._neighbours = view.problem, view.device, view.neighbours
+        self._terms, self._own, self._given = given.terms, given.own, given
+        self._entries = torch.tensor(given.entries)
+        edges = slice(*self.problem.topology.edge_start[view.device : view.device + 2].tolist())
+        self._site_of_edge = self.problem.channel.site_of_edge[edges].tolist()
+        self.account = Account(torch.zeros((), dtype=torch.long), torch.zeros_like(self._own.direction))
+        bid_bytes, grant_bytes = bids.message_bytes(len(given.direction), len(given.harm))
+        self._num_bytes = {"bid": bid_bytes, "grant": grant_bytes, "model": bid_bytes - 1}
+        self._said: dict[tuple[str, int], bytes] = {}  # in this slot, by kind and neighbour
+
+    @property
+    def talk(self) -> Talk:
+        """A bid and a grant, told to all neighbours; of other devices' nothing is known."""
+        return broadcast_talk(self.problem, self._num_bytes["bid"] + self._num_bytes["grant"], 2)
+
+    def open(self, slot: int, levels: Mapping[int, int], weather: int, battery_joule: Tensor, heard: Bools) -> None:
+        """Begin a slot with what is left of the battery once messages are paid, (1,) [J].
+
+        ``heard`` (neighbour, message) says which bids and grants of neighbours arrive, if they are sent.
+        """
+        everybody = torch.zeros(self.problem.num_devices, dtype=torch.float64)
+        everybody[self._device] = battery_joule
+        battery = battery_units(self.problem, everybody)[self._device]
+        level = torch.tensor([levels.get(number, 0) for number in self._site_of_edge], dtype=torch.long)
+        self._arrival = bids.arrival_at(self._own, level) if len(level) else self._own.share.new_zeros(0, 1)
+        self._bias_weight = self._given.bias_weight[slot]
+        gain = bids.training_gain(self._terms, self.account, self._own.direction, self._bias_weight)
+        cost = bids.spending(self._own, self._entries[slot, weather], battery)
+        self._price = bids.price(self._terms, self._own, cost, battery, gain)
+        self._arrives, self._said = heard, {}
+
+    def hear(self, kind: str, neighbour: int, content: bytes) -> None:
+        """Keep what a neighbour said in this slot, where it arrives."""
+        if bool(self._arrives[self._neighbours.index(neighbour), int(kind == "grant")]):
+            self._said[kind, neighbour] = content
+
+    def _heard(self, kind: str) -> tuple[list[bytes], Tensor]:
+        """What all neighbours said, blank where nothing was heard; whether it was heard."""
+        blank = bytes(self._num_bytes[kind])
+        said = [self._said.get((kind, other)) for other in self._neighbours]
+        return [one or blank for one in said], torch.tensor([one is not None for one in said], dtype=torch.bool)
+
+    def bid(self) -> bytes:
+        """What the device says first."""
+        said, self._trains = bids.bid(self._terms, self.account, self._own.direction, self._price)
+        return bids.bid_bytes(said)
+
+    def grant(self) -> bytes:
+        """What it answers the bids that it heard."""
+        messages, heard = self._heard("bid")
+        given = Bid(*_stacked(map(bids.read_bid, (*messages, bytes(self._num_bytes["bid"])))))
+        own = Listener(*self.account, self._trains, self._own.share, self._own.weight, self._arrival)
+        self._granted = bids.grant(self._terms, own, given, heard, self._bias_weight)
+        return bids.grant_bytes(self._granted)
+
+    def choose(self) -> int:
+        """Its action."""
+        messages, heard = self._heard("grant")
+        grants = Grant(*_stacked(map(bids.read_grant, (*messages, bytes(self._num_bytes["grant"])))))
+        return int(bids.choose(self._terms, self._price, self._granted, grants, heard, self._own.place)[0])
+
+    def fault(self, kind: str, neighbour: int, content: bytes) -> str | None:
+        """What no healthy neighbour says as a bid or grant, or beside a model; None where it may be so."""
+        expected, powers = self._num_bytes[kind], len(self._given.harm)
+        if len(content) != expected:
+            return f"{len(content)} bytes about a {kind}, which takes {expected}"
+        if kind == "grant":
+            place, degree = content[0], len(self.problem.topology.neighbours[neighbour])
+            return f"a grant to its neighbour {place} of {degree}" if degree <= place != bids.NOBODY else None
+        if kind == "bid" and content[0] >= powers:
+            return f"the power {content[0]} of {powers}"
+        lean = bids.read_account(content[1:] if kind == "bid" else content).lean
+        return f"a lean of {int(lean.min())} steps" if bool((lean < -bids.LEAN_STEPS).any()) else None
+
+    # its account
+
+    def after_training(self, trained: bool) -> Account:
+        """The account of the model that it sends."""
+        return bids.trained(self.account, self._own.direction, torch.tensor(trained))
+
+    def learn(self, trained: bool, delivered: Sequence[bytes | None]) -> None:
+        """Follow the model: its training, and averaging with the models that came; their accounts, by neighbour."""
+        blank = bytes(self._num_bytes["model"])
+        told = Account(*_stacked(map(bids.read_account, (*(one or blank for one in delivered), blank))))
+        arrived = torch.tensor([one is not None for one in delivered], dtype=torch.bool)
+        self.account = bids.averaged(self._terms, self._own, self.after_training(trained), told, arrived)
+
+    def state(self) -> dict[str, Tensor]:
+        """The account, for a checkpoint."""
+        return {name: value.clone() for name, value in self.account._asdict().items()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go back to what `state` gave."""
+        self.account = Account(*(state[name].clone() for name in Account._fields))
+
+
+def _stacked(said: Iterable[NamedTuple]) -> list[Tensor]:
+    """Messages of neighbours as tensors (neighbour, ...), without the last, which is there so that there is one."""
+    return [torch.stack(parts)[:-1] for parts in zip(*said, strict=True)]

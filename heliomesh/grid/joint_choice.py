@@ -1,0 +1,113 @@
+"""Policies whose devices settle every slot jointly, by neighbour messages, at what their energy is worth:
+
+    p = argmin  Σ_i [ f_i(h_i, p_{N_i}) + W_i(h_i, b_{N_i} − e(p)) ] + Σ_j [ idle_j(p_j) + V_j(b_j − e(p_j)) ]
+
+with the devices' own values V_j of the energy left, or with tables W_i of receivers. Few devices decide by NumPy.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from heliomesh.grid.after_spending import EnergyAfterAction, Floats, Ints, NumpyEnergyLookup, is_few, last_of
+from heliomesh.model.endless import EndlessOptions
+from heliomesh.model.overhead import Overhead, Talk, coordination_overhead, coordination_talk
+from heliomesh.model.policy import ActionPolicy, Ahead, Observation
+from heliomesh.slot.coordination import Coordination, Tables
+
+TablesAhead = Callable[[int, Floats], list[Floats]]  # a slot's place among those prepared, and batteries [J]
+
+
+class RoundsOptions(EndlessOptions):
+    """Options of planners whose devices settle slots by message rounds."""
+
+    sweeps: Annotated[int, Field(ge=1, le=100_000)] = Field(30, description="most sweeps of best responses")
+    rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(8, description="most coordinate rounds per slot")
+    messages: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
+        None, description="min-sum rounds before them; default 10 under half duplex, else none"
+    )
+
+
+class JointChoice(ActionPolicy):
+    """Rounds from the devices' first choices, from silence and from the min-sum messages' advice."""
+
+    looks_back = False
+    coordination: Coordination
+    futures: Tensor | None  # V_j of the energy left, (slot, device, energy), if tables do not take their place
+    rounds: int
+    messages: int
+    first_bytes: int  # that a device says of itself before the rounds
+
+    def first_choice(self, slot: int, left: EnergyAfterAction) -> Tensor:
+        """Where rounds start: the last affordable actions."""
+        return self.problem.actions.last_of(left.affordable)
+
+    def first_choice_few(self, slot: int, affordable: npt.NDArray[np.bool_], values: Floats | None) -> Ints:
+        """The same by NumPy; affordable and values of the energy left (batch, device, action)."""
+        return last_of(affordable)
+
+    def slot_tables(self, slot: int, seen: Observation, price: Tensor) -> Tables:
+        """What receivers lose by joint actions; price (batch, device, action)."""
+        return self.coordination.slot_tables(seen.channel_level, price, self.messages)
+
+    def tables_ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> TablesAhead:
+        """The same by NumPy, in several slots of which all but the batteries is known."""
+        missed = [self.coordination.costs_ahead(group, channel_level) for group in self.coordination.groups]
+        return lambda number, _: [cost[number] for cost in missed]
+
+    @property
+    def talk(self) -> Talk:
+        """What a device is like, then rounds."""
+        said = {"first_bytes": self.first_bytes, "messages": self.messages, "rounds": self.rounds}
+        return coordination_talk(self.problem, **said)
+
+    def overhead(self, table_entries: int) -> Overhead:
+        """Traffic of the same; entries of a device's tables."""
+        said = {"first_bytes": self.first_bytes, "messages": self.messages, "rounds": self.rounds}
+        return coordination_overhead(self.problem, **said, table_entries=table_entries)
+
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        """What rounds settle, in pieces that fit the memory."""
+        few = self.action_ahead(slot, seen)
+        if few is not None:
+            return few
+        return torch.cat([self._decide(slot, piece) for piece in seen.pieces(self.batch)])
+
+    @property
+    def batch(self) -> int:
+        """Episodes to handle at a time."""
+        return self.coordination.batch(self.coordination.shares_tables(self.messages))
+
+    def _decide(self, slot: int, seen: Observation) -> Tensor:
+        left = EnergyAfterAction(self.problem, seen)
+        price = self.problem.idle_cost.masked_fill(~left.affordable, torch.inf)
+        if self.futures is not None:
+            price = price + left.values(self.futures[slot])
+        tables, first = self.slot_tables(slot, seen, price), self.first_choice(slot, left)
+        return self.coordination.decide(tables, price, [first, torch.zeros_like(first)], self.rounds, self.messages)
+
+    def ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
+        """Decisions by NumPy, for few devices."""
+        if not is_few(self.problem, weather.shape[1]):
+            return None
+        lookup, tables = NumpyEnergyLookup(self.problem), self.tables_ahead(slots, channel_level, weather)
+        entries, idle = lookup.first_entries(weather), lookup.idle_cost
+        futures = None if self.futures is None else self.futures.numpy()
+
+        def decide(number: int, battery_joule: Floats) -> Ints:
+            affordable, slot, values = lookup.affordable(battery_joule), slots[number], None
+            price = np.where(affordable, idle, np.inf)
+            if futures is not None:
+                values = lookup.values(futures[slot], entries[number], lookup.place(battery_joule))
+                price = price + values
+            first = self.first_choice_few(slot, affordable, values)
+            return self.coordination.decide_few(
+                tables(number, battery_joule), price, first, self.rounds, self.messages
+            )
+
+        return decide

@@ -1,0 +1,6 @@
+"""Plans for learning whose devices speak little, or not at all."""
+
+from heliomesh.planners.bids.messages import Bidders
+from heliomesh.planners.bids.planner import OBJECTIVE, READS_LEARNING, Options, plan
+
+__all__ = ["OBJECTIVE", "READS_LEARNING", "Bidders", "Options", "plan"]

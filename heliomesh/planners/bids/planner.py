@@ -1,0 +1,109 @@
+"""Plan for learning, and speak little: a bid and a grant a slot, a few dozen bytes, or nothing at all.
+
+Devices value training and packets as `contributions` does, and energy by V_i(t, b) from practice
+(`simulation/practice.py`). Instead of rounds of messages there are two short ones (`messages.py`), or none where even
+these are dear (`silent.py`). Where batteries pay for messages the plan decides how much to talk: both forms practise,
+paying for what they say, and the one is taken of which the learning model expects more.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from heliomesh.common.memory_limit import check_fits
+from heliomesh.model.overhead import Overhead, control_joule, is_paid, paid_talk
+from heliomesh.model.planner_context import PlannerContext
+from heliomesh.model.policy import Plan
+from heliomesh.planners.bids.accounts import Accountants, held_entries
+from heliomesh.planners.bids.messages import Bidders
+from heliomesh.planners.bids.silent import Silent
+from heliomesh.scenario.errors import ScenarioError, refuse
+from heliomesh.simulation import practice
+from heliomesh.slot.bids import NOBODY, message_bytes
+
+
+class Options(practice.PracticeOptions):
+    """Options of the planner."""
+
+    leans: Literal["devices", "labels"] = Field(
+        "labels", description="directions in which training moves models: one per device, or its label shares"
+    )
+    talk: Literal["auto", "messages", "silent"] = Field(
+        "auto",
+        description="a bid and a grant a slot, or nothing; auto: messages where they are free, else what the plan "
+        "itself expects more of",
+    )
+
+
+def plan(context: PlannerContext[Options]) -> Plan:
+    """Practise at a guessed price of energy, then plan the values of energy, and practise again."""
+    start, options = practice.prepared(context), context.options
+    talking, silent = (
+        kind(problem=start.problem, bias_weight=start.bias_weights(), values=None, directions=start.leans.directions)
+        for kind in (Bidders, Silent)
+    )
+    _check_size(talking, options)
+    notes: tuple[str, ...]
+    if options.talk == "auto" and is_paid(start.problem):
+        policy, notes = _worth_more(context, start, talking, silent)
+    else:
+        policy, note = practice.practised(context, start, silent if options.talk == "silent" else talking)
+        notes = (note,)
+    notes = (_told(policy), *notes, *start.leans.notes, *policy.model.assumptions)
+    return Plan("bids", policy, rounds=options.passes, overhead=_overhead(policy), notes=notes)
+
+
+def _worth_more(
+    context: PlannerContext[Options], start: practice.Preparation, talking: Accountants, silent: Accountants
+) -> tuple[Accountants, tuple[str, ...]]:
+    """The form of which practice expects more, and what was expected of both."""
+    policy, note = practice.practised(context, start, silent)
+    try:
+        paid_talk(start.problem, talking)
+    except ScenarioError as too_long:  # the band's share of airtime forbids messages
+        return policy, (note, f"devices are silent ({too_long})")
+    spoken, note_of_spoken = practice.practised(context, start, talking)
+    expected = practice.forecast(context, spoken), practice.forecast(context, policy)
+    if expected[0] > expected[1]:
+        policy, note = spoken, note_of_spoken
+    text = f"expected of messages {expected[0]:.1f}, of silence {expected[1]:.1f} slots of training"
+    return policy, (note, text)
+
+
+def _sizes(policy: Accountants) -> tuple[int, int]:
+    """Directions and powers, which messages tell."""
+    return policy.model.directions.shape[1], len(policy.model.network.power_watt)
+
+
+def _told(policy: Accountants) -> str:
+    """What devices say."""
+    if policy.talk is None:
+        return "devices exchange no messages"
+    bid_bytes, grant_bytes = message_bytes(*_sizes(policy))
+    return f"a bid has {bid_bytes} bytes and a grant {grant_bytes}"
+
+
+def _overhead(policy: Accountants) -> Overhead:
+    problem = policy.problem
+    online = 0 if policy.talk is None else problem.num_devices * sum(message_bytes(*_sizes(policy)))
+    return Overhead(
+        table_entries=problem.slots * problem.num_energy,
+        online_bytes_per_slot=online,
+        online_joule_per_slot=control_joule(problem, online),
+    )
+
+
+def _check_size(policy: Accountants, options: Options) -> None:
+    """Refuse what a byte does not count, and what memory does not hold."""
+    problem, (num_directions, num_powers) = policy.problem, _sizes(policy)
+    degree = max(map(len, problem.topology.neighbours), default=0)
+    refuse(degree > NOBODY, "network", f"at most {NOBODY} neighbours, which a byte counts", f"degree {degree}")
+    refuse(num_powers > _BYTE, "energy.powers_watt", f"at most {_BYTE}, which a byte counts", f"number {num_powers}")
+    held = 8 * options.practice * held_entries(problem, num_directions)
+    check_fits("bids and grants", held, options.memory_gib, "lower practice, or use the planner 'news'")
+
+
+_BYTE = 256
+
+OBJECTIVE = "learning"
+READS_LEARNING = ("aggregation", "partition", "alpha", "shards_per_device")

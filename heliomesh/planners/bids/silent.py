@@ -1,0 +1,132 @@
+"""The form of `bids` that is silent: devices know of each other only what came along with models.
+
+A device keeps its neighbours' accounts as it last heard them, reckons what they would grant it (`slot/bids.py`), and
+sends in its slots of a common frame (`slot/frame.py`). Between two packets it believes that a neighbour's progress
+stays as far ahead of its own as it was, and that each model it sent moved the neighbour as far as such models do in
+the mean: with a chance c that it arrived and was alone, and the share α of a lone packet,
+
+    S_j − S_i ← (1 − c α) (S_j − S_i),    x_j ← x_j + c α (x_i − x_j).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from heliomesh.model.policy import Noticed, Observation
+from heliomesh.planners.bids.accounts import Accountants
+from heliomesh.slot.bids import (
+    BARRED,
+    NOBODY,
+    SHARE_BITS,
+    Account,
+    Bid,
+    Grant,
+    Listener,
+    as_share,
+    averaged,
+    bid,
+    choose,
+    grant,
+    rounded,
+    trained,
+)
+from heliomesh.slot.frame import FRAME_SLOTS, Frame, frame_of
+
+CHANCE = 0.5  # that a device uses a slot in which it may send
+_TRAINS = 0.6  # chance that a neighbour trains in a slot
+
+
+@dataclass(frozen=True, kw_only=True)
+class Silent(Accountants):
+    """Devices that decide by what packets told them; neighbours' progress is kept less a device's own, by edge."""
+
+    memory_axes: ClassVar[tuple[str, ...]] = ("device", "device", "edge", "edge")
+    # with nobody heard nothing is learned of averaging, and a bias that never fades would forbid to train
+    most_kept: ClassVar[float] = 0.9
+
+    @cached_property
+    def frame(self) -> Frame:
+        """Who may send when."""
+        return frame_of(self.problem, CHANCE)
+
+    @cached_property
+    def _may_send(self) -> Tensor:
+        return torch.from_numpy(self.frame.may_send).to(self.problem.device)
+
+    @cached_property
+    def _back(self) -> Tensor:
+        """The edge from a device to its neighbour, by the edge into the device; (edge,)."""
+        return torch.from_numpy(self.problem.topology.reverse_edge).to(self.problem.device)
+
+    @cached_property
+    def _lands(self) -> Tensor:
+        """Chance that a device's packet arrives, by the edge to the neighbour; (slot of the frame, edge, power)."""
+        clear = torch.from_numpy(self.frame.clear).to(self.problem.device).unsqueeze(-1)
+        stationary = self.problem.channel.stationary.reshape(-1, 1)
+        return rounded(as_share(clear) * (self.arrival * as_share(stationary)).sum(1), 2 * SHARE_BITS)
+
+    def recall(self, seen: Observation) -> tuple[Tensor, ...]:
+        """Accounts, and what is believed of neighbours, after the training and the models of the slot before."""
+        if not seen.memory:
+            own = super().recall(seen)
+            ahead = own[0].new_zeros(len(own[0]), self.problem.topology.num_edges)
+            return *own, ahead, ahead.new_zeros(*ahead.shape, own[1].shape[-1])
+        if seen.noticed is None:
+            return seen.memory
+        pieces = [self._believed(piece.memory, piece.noticed) for piece in seen.pieces(self._batch)]
+        return tuple(map(torch.cat, zip(*pieces, strict=True)))
+
+    def _believed(self, memory: tuple[Tensor, ...], noticed: Noticed) -> tuple[Tensor, ...]:
+        progress, lean, ahead, believed = memory
+        network = self.model.network
+        now = trained(Account(progress, lean), self.own.direction, noticed.trained)
+        told = Account(*map(self.table.of_neighbours, now))
+        after = averaged(self.terms, self.own, now, told, self.table.of_edges(noticed.arrived))
+        moved = self._moved(noticed)
+        ahead = ahead - rounded(ahead * moved, SHARE_BITS)
+        apart = now.lean[:, network.receiver] - believed
+        believed = believed + rounded(apart * moved.unsqueeze(-1), SHARE_BITS)
+        heard = now.progress[:, network.sender] - after.progress[:, network.receiver]
+        ahead = torch.where(noticed.arrived, heard, ahead)
+        believed = torch.where(noticed.arrived.unsqueeze(-1), now.lean[:, network.sender], believed)
+        return after.progress, after.lean, ahead, believed
+
+    def _moved(self, noticed: Noticed) -> Tensor:
+        """Share by which a device's model moved each neighbour's, in the mean; (batch, edge into the device)."""
+        network, slots = self.model.network, self._may_send[:, self.model.network.sender].unsqueeze(-1)
+        lands = (self._lands * slots).sum(0) // slots.sum(0).clamp_min(1)  # (edge, power)
+        power = torch.searchsorted(network.power_watt, noticed.power_watt.contiguous())[:, network.sender]
+        landed = lands.expand(len(power), -1, -1).gather(-1, power.unsqueeze(-1)).squeeze(-1)
+        return rounded(landed * as_share(self.model.lone_share), SHARE_BITS)[:, self._back]
+
+    def _chosen(self, slot: int, seen: Observation) -> tuple[Tensor, Tensor]:
+        terms, own, table, now = self.terms, self.own, self.table, Account(*seen.memory[:2])
+        prices, may_send = self.price(slot, seen), self._may_send[slot % FRAME_SLOTS]
+        barred = ~may_send.unsqueeze(-1) & (terms.action_power > 0)  # (device, action)
+        prices = torch.where(barred, BARRED, prices)
+        said, _ = bid(terms, now, own.direction, prices)
+        granted = self._reckoned(slot, seen, said)
+        nobody = Grant(torch.full_like(said.power, NOBODY), torch.zeros_like(granted.worth[:, :, 0]))
+        chosen, gains = choose(terms, prices, nobody, granted, table.present, torch.zeros_like(granted.place))
+        return chosen, torch.where(barred, 0, gains)
+
+    def _reckoned(self, slot: int, seen: Observation, said: Bid) -> Grant:
+        """What every neighbour would grant, if it heard the device's bid alone; (batch, device, neighbour)."""
+        table = self.table
+        ahead, believed = table.of_edges(seen.memory[2]), seen.memory[3][:, table.edge]
+        lands = self._lands[slot % FRAME_SLOTS][self._back][table.edge]  # (device, neighbour, power)
+        listener = Listener(
+            seen.memory[0].unsqueeze(-1) + ahead,
+            believed,
+            table.present.expand_as(ahead),
+            table.of_edges(as_share(self.model.lone_share)[self._back]).unsqueeze(-1),
+            table.of_edges(as_share(_TRAINS * self.model.network.edge_weight)[self._back]).unsqueeze(-1),
+            lands.unsqueeze(-2),
+        )
+        alone = Bid(*(part.unsqueeze(2).unsqueeze(2) for part in said))
+        heard = table.present.expand_as(ahead).unsqueeze(-1)
+        alone = Bid(*(part.expand(*heard.shape, *part.shape[4:]) for part in alone))
+        return grant(self.terms, listener, alone, heard, self.bias_weight_in(slot))
