@@ -17,7 +17,7 @@ from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import TOLERANCE
 from heliomesh.slot.bids import VALUE_BITS
 
-TABLE_BYTES = 8192  # of a device
+TABLE_BYTES = 6144  # of a device
 _MOST_POINTS = 64
 _ENTRY_BITS, _MOST_BITS = 16, 28
 _TOLERANCES = torch.tensor([round(2 ** (7 + step / 4)) for step in range(90)])  # 2⁻⁹ slots of training and more
