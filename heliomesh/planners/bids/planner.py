@@ -19,6 +19,7 @@ from heliomesh.planners.bids.messages import Bidders
 from heliomesh.planners.bids.silent import Silent
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.simulation import practice
+from heliomesh.slot import energy_table
 from heliomesh.slot.bids import NOBODY, message_bytes
 
 
@@ -99,7 +100,9 @@ def _check_size(policy: Accountants, options: Options) -> None:
     degree = max(map(len, problem.topology.neighbours), default=0)
     refuse(degree > NOBODY, "network", f"at most {NOBODY} neighbours, which a byte counts", f"degree {degree}")
     refuse(num_powers > _BYTE, "energy.powers_watt", f"at most {_BYTE}, which a byte counts", f"number {num_powers}")
+    points = problem.harvest.law.num_weather * energy_table.num_points(problem)
     held = 8 * options.practice * held_entries(problem, num_directions)
+    held += 24 * problem.slots * problem.num_devices * points
     check_fits("bids and grants", held, options.memory_gib, "lower practice, or use the planner 'news'")
 
 
