@@ -11,41 +11,38 @@ import tempfile
 from pathlib import Path
 
 import heliomesh as hm
+from heliomesh.interop.c_bids import BidHeader, write_bid_headers
 from heliomesh.interop.c_header import Header, write_headers
 from heliomesh.interop.c_kit import flash_bytes
-from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
 from heliomesh.interop.export_tables import tabulate
-from heliomesh.planners.prices import Coordinated
-from heliomesh.planners.receiver import ReceiverTables
+from heliomesh.planners.bids import Bidders
 from tests.interop.c_network import ATMEGA328P, ATMEGA2560, CORTEX_M0, RISCV32, SOURCES, Target, compiled, emulated
 
 TARGETS = (CORTEX_M0, RISCV32, ATMEGA328P, ATMEGA2560)
 SMALL = ("-Os", "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections")
+BIDS = {"energy.actions": "separate", "learning.dataset": "digits"}  # of ten classes
+EIGHT = {"network.topology": "regular", "network.degree": 8}
 CASES: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
     "`uncoordinated`": ("uncoordinated", {}, {}),
-    "`prices`, `coordinate=false`": ("prices", {}, {"coordinate": False}),
+    "`prices`, `coordinate=false`": ("prices", {}, {"coordinate": False, "interpolate": False}),
     "`decentralized`, hops = 2, `energy.battery_levels=5`": (
         "decentralized",
         {"energy.battery_levels": 5},
         {"hops": 2},
     ),
-    "`prices`": ("prices", {}, {}),
-    "`receiver`, `tolerance=0.01`": ("receiver", {}, {"tolerance": 0.01}),
-    "`receiver`": ("receiver", {}, {}),
-    "`receiver`, `levels=9`": ("receiver", {}, {"levels": 9}),
-    "`receiver`, half duplex": ("receiver", {"link.half_duplex": True}, {}),
+    "`bids`": ("bids", BIDS, {}),
+    "`bids`, eight neighbours": ("bids", BIDS | EIGHT, {}),
 }
 
 
-def exported(case: str, scenario: str, folder: Path) -> Header | RoundHeader:
-    """Write a kit with tables of 16 bits; the table file of the largest device."""
+def exported(case: str, scenario: str, folder: Path) -> Header | BidHeader:
+    """Write a kit; the table file of the largest device."""
     planner, changes, options = CASES[case]
     problem = hm.build(hm.Scenario.load(scenario).override(changes))
-    lookup_only = {} if planner in ("uncoordinated", "decentralized") else {"interpolate": False}
-    made = hm.plan(problem, planner, bound=False, **lookup_only | options)
-    tables: list[Header] | list[RoundHeader]
-    if isinstance(made.policy, Coordinated | ReceiverTables):
-        tables, _ = write_round_headers(made.policy.problem, made.policy, planner, folder, 16)
+    made = hm.plan(problem, planner, bound=False, **options)
+    tables: list[Header] | list[BidHeader]
+    if isinstance(made.policy, Bidders):
+        tables, _ = write_bid_headers(made.policy, folder)
     else:
         tables, _ = write_headers(tabulate(made), made.policy.problem, folder)
     return max(tables, key=flash_bytes)
@@ -68,7 +65,7 @@ def sizes(target: Target, program: Path) -> tuple[int, int]:
     return text + data, data + bss
 
 
-def row(case: str, folder: Path, target: Target, tables: Header | RoundHeader) -> str:
+def row(case: str, folder: Path, target: Target, tables: Header | BidHeader) -> str:
     """One line of the table."""
     start = f"| {case} | {target.name} | {flash_bytes(tables):,} B |"
     try:

@@ -58,7 +58,7 @@ def test_the_way_of_a_capacity_from_the_scenario_to_the_page() -> None:
 
 CATALOGS = ("learning/aggregations", "learning/optimisers", "tasks/datasets", "tasks/models")
 PARTS = {"bids", "decentralized", "turns"}  # planners whose parts a fleet's devices play
-WITH_ROUNDS = {"prices", "receiver"}  # planners whose rounds are exported to C
+EXPORTED = {"bids"}  # planners with C of their own
 
 
 @pytest.mark.parametrize("catalog", [*CATALOGS, "planners", "physics/harvest", "physics/channels"])
@@ -67,7 +67,7 @@ def test_what_stands_in_a_catalog_is_found_by_its_name_alone(catalog: str) -> No
     files = [path for path in MODULES if path.parent == Path(catalog) and path.stem != "__init__"]
     assert files
     users = {path.stem: importing(f"heliomesh.{'.'.join(path.with_suffix('').parts)}") for path in files}
-    assert {stem for stem, found in users.items() if found} <= PARTS | WITH_ROUNDS
+    assert {stem for stem, found in users.items() if found} <= PARTS | EXPORTED
     assert stated("an aggregation rule, a planner, a dataset, a model, an optimiser, a channel, a harvest") == 1
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -57,10 +58,8 @@ class BidHeader:
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor]:
         """Different rows of values (row, weather × point), and the row of each slot."""
-        assert self.policy.entries is not None
-        by_slot = self.policy.entries[:, self.number, :, : self._points].flatten(1)
-        rows, row_of_slot = torch.unique(by_slot, dim=0, return_inverse=True)
-        return rows, row_of_slot
+        entries = cast(Tensor, self.policy.entries)  # plans without are refused
+        return torch.unique(entries[:, self.number, :, : self._points].flatten(1), dim=0, return_inverse=True)
 
     @property
     def ram_bytes(self) -> int:

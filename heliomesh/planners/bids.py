@@ -227,6 +227,9 @@ def plan(context: PlannerContext[Options]) -> Plan:
     num_directions, num_powers = first.model.directions.shape[1], len(first.model.network.power_watt)
     _check_bytes(problem, num_powers)
     held = 8 * options.practice * _entries(problem, num_directions)
+    held += (
+        24 * problem.slots * problem.num_devices * problem.harvest.law.num_weather * energy_table.num_points(problem)
+    )
     check_fits("bids and grants", held, options.memory_gib, "lower practice, or use the planner 'news'")
     policy, note = practice.practised(context, start, first)
     bid_bytes, grant_bytes = message_bytes(num_directions, num_powers)

@@ -22,7 +22,8 @@ Then accounts follow the models: `trained`, and `averaged` with the accounts tha
 All numbers are integers, so simulator, fleet and the C99 of `interop/firmware/bids` decide alike to the bit. Values
 are in 2⁻¹⁶ slots of training, shares in 2⁻¹⁵, progress in 1/64 slots, leans in steps of the largest direction / 127,
 energies in units of the battery. A product is divided by a power of two and rounded to the nearest, halves to even
-numbers (`rounded`): halves away from zero would let leans grow. Other quotients are rounded down. Sums of values stay within ±2²⁸.
+numbers (`rounded`): halves away from zero would let leans grow. Other quotients are rounded down. Sums of values stay
+within ±2²⁸.
 
 Tensors may have any axes before those that are named; a device alone has none, the simulator (batch, device).
 
@@ -138,7 +139,7 @@ def trained(account: Account, direction: Tensor, trains: Tensor) -> Account:
 
 
 def averaged(terms: Terms, own: Own, account: Account, told: Account, arrived: Tensor) -> Account:
-    """S_i + Σ_j share_ij (S_j − S_i), and leans alike, over the models of neighbours that arrived (..., neighbour)."""
+    """S_i + Σ_j share_ij (S_j − S_i), and leans alike, over models of neighbours that arrived (..., neighbour)."""
     weight, unit = own.weight * arrived, 1 << SHARE_BITS
     total = weight.sum(-1)
     if terms.keeps == "oneself":

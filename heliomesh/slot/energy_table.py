@@ -1,11 +1,12 @@
 """Values of energy as devices hold them: integers, at few points of the battery, and alike in slots that are near.
 
-A table's row says what a battery's level will have cost by the end, over a full battery's. A battery counts in units,
-as a board measures it: microjoules where 32 bits hold them. Points are 2^k units apart, so that a place between two of
-them is a matter of shifts. Entries have 16 bits.
+A row says what a battery's level will have cost by the end, over a full battery's. A battery counts in units, as a
+board measures it: microjoules where 32 bits hold them. Points are 2^k units apart, so that finding a place between two
+of them is a matter of shifts. Entries have 16 bits.
 
-A slot takes the row of the slot after it where no entry differs by more than a tolerance. It is 2⁻⁹ slots of training,
-or more by as many quarters of octaves as it takes for a device's rows to fit `TABLE_BYTES`.
+A slot takes the row of the slot after it where no entry differs by more than a tolerance: 2⁻⁹ slots of training, or
+as many fourth roots of two more as it takes for a device's rows to fit `TABLE_BYTES`. By no more does a slot's row
+differ from its values at the points.
 """
 
 from itertools import count
@@ -17,7 +18,7 @@ from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import TOLERANCE
 from heliomesh.slot.bids import VALUE_BITS
 
-TABLE_BYTES = 8192  # of a device
+TABLE_BYTES = 6144  # of a device
 _MOST_POINTS = 64
 _ENTRY_BITS, _MOST_BITS = 16, 28
 _TOLERANCES = torch.tensor([round(2 ** (7 + step / 4)) for step in range(90)])  # 2⁻⁹ slots of training and more
@@ -63,7 +64,7 @@ def num_points(problem: Problem) -> int:
 
 
 def held(problem: Problem, values: Tensor) -> Tensor:
-    """Values (slot, device, energy), least costs to come, as a table in 2⁻¹⁶ slots; (slot, device, weather, point)."""
+    """Least costs to come (slot, device, energy) as a table in 2⁻¹⁶ slots; (slot, device, weather, point)."""
     at = _at_points(problem, values.double())
     cost = ((at - at.amin(-1, keepdim=True)) * (1 << VALUE_BITS)).round().long().clamp(max=(1 << _MOST_BITS) - 1)
     bits = entry_bits(cost).reshape(-1, 1, 1)

@@ -528,7 +528,8 @@ def far_tables(folder):
     (folder / "tables.h").write_text(text, encoding="utf-8")
     shutil.copy(SOURCES.parents[2] / "heliomesh/interop/firmware/common/heliomesh_flash.h", folder)
     (folder / "read.c").write_text(
-        '#define HELIOMESH_WITH_TABLES\n#include <stdbool.h>\n#include "tables.h"\n#define LOOKUP\n#include "network.h"\n'
+        "#define HELIOMESH_WITH_TABLES\n#define LOOKUP\n"
+        '#include <stdbool.h>\n#include "tables.h"\n#include "network.h"\n'
         f"int main(void)\n{{\n    uint32_t entry;\n    for (entry = 0; entry < {len(values)}u; entry++) {{\n"
         "        result(table_some(entry));\n    }\n    finish();\n    return 0;\n}\n",
         encoding="utf-8",

@@ -18,7 +18,7 @@
 /* A product divided by a power of two, at least by two; halves to even numbers. */
 static int64_t rounded(int64_t product, uint8_t bits)
 {
-    const uint64_t below_half = ((uint64_t)1u << (bits - 1u)) - 1u;
+    const uint64_t below_half = (((uint64_t)1u << bits) >> 1u) - 1u;
     const uint64_t size = (product < 0) ? (uint64_t)(-product) : (uint64_t)product;
     const uint64_t quotient = (size + ((size >> bits) & 1u) + below_half) >> bits;
     const int64_t found = (int64_t)quotient;
