@@ -14,7 +14,7 @@ from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import say, tell
-from heliomesh.jobs.job import Job
+from heliomesh.field.fleet.scheme import device_options
 from heliomesh.planning import find_planner, make_plan
 from heliomesh.scenario.errors import refuse
 
@@ -109,7 +109,7 @@ def deploy_command(
     problem = build_noted(settings.scenario(scenario))
     whole = {"interpolate": False} if "interpolate" in find_planner(planner).options.model_fields else {}
     options = shared.without_end(planner, whole | settings.of_planner, finite)
-    options = dict(Job(problem.scenario, planner, options, training_seed=places.seed).planner_options)
+    options = device_options(problem, planner, options, places.seed)
     sensor = validated(SensorSettings, {"kind": places.sensor, "seed": places.seed}, "sensor").check()
     times.settings()  # refuses before planning
     plan = make_plan(problem, planner, options, bound=False, track=output.track)

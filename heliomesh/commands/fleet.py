@@ -11,7 +11,7 @@ from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import console, tell
 from heliomesh.field.fleet.clock import run_fleet
-from heliomesh.field.fleet.scheme import BIDS, WITH_OTHERS, FleetScheme, scheme_of
+from heliomesh.field.fleet.scheme import BIDS, WITH_OTHERS, FleetScheme, device_options, scheme_of
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import PLAN
 from heliomesh.learning.preflight import check_trainable
@@ -60,8 +60,8 @@ def fleet_command(
     problem = build_noted(asked.scenario(scenario))
     finite = asked.finite or planner != WITH_OTHERS  # others plan for the scenario's slots, or look at a battery only
     options = asked.of_planner if finite else shared.without_end(planner, asked.of_planner, finite)
-    if planner == BIDS:  # it reads the labels of the samples that devices will train on
-        options = dict(Job(problem.scenario, planner, options, training_seed=asked.seed).planner_options)
+    if planner == BIDS:
+        options = device_options(problem, planner, options, asked.seed)
     scheme = scheme_of(problem, planner, options)
     deaths = dict(_death(text, problem.num_devices, problem.slots) for text in asked.kill)
     shared.check_folder(out)

@@ -78,8 +78,6 @@ class Problem:
         Where they live.
     cycle_slots
         Slots of a cycle whose first slot follows its last (`model/endless.py`); None where slots end.
-    spending_factor
-        Factor on what each device draws from storage; None where all draw what the scenario says.
     """
 
     scenario: Scenario
@@ -92,7 +90,6 @@ class Problem:
     dtype: torch.dtype
     device: torch.device
     cycle_slots: int | None = None
-    spending_factor: Tensor | None = None
 
     @property
     def slots(self) -> int:
@@ -310,8 +307,7 @@ class Problem:
     @cached_property
     def consumption(self) -> Consumption:
         """What devices draw from storage."""
-        found = with_tensors(consumption(self.scenario), lambda tensor: tensor.to(self.device))
-        return found if self.spending_factor is None else found.scaled(self.spending_factor)
+        return with_tensors(consumption(self.scenario), lambda tensor: tensor.to(self.device))
 
     @cached_property
     def compute_joule(self) -> Tensor:
@@ -419,16 +415,6 @@ def with_battery(problem: Problem, battery: Battery) -> Problem:
     own = problem.actions
     on_grid = actions_on(battery, own.power_watt, own.trained, own.spent_joule, own.needed_joule)
     return replace(problem, battery=battery, actions=on_grid)
-
-
-def with_spending(problem: Problem, factor: Tensor) -> Problem:
-    """The problem of devices that draw ``factor`` (device,) times what the scenario says, drain included."""
-    actions, battery = problem.actions, problem.battery
-    times = factor.unsqueeze(1)
-    actions = replace(actions, spent_joule=actions.spent_joule * times, needed_joule=actions.needed_joule * times)
-    losses = replace(battery.losses, drain_joule=battery.losses.drain_joule * factor)
-    dearer = replace(problem, actions=actions, spending_factor=factor)
-    return with_battery(dearer, replace(battery, given_losses=losses))
 
 
 def _checked(harvest: Harvest) -> Harvest:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from tests.agents.network import CONTEXT, READY, deployed, final_weights, planned, running, small, told
+from tests.agents.network import CONTEXT, LOUD, READY, bidding, deployed, final_weights, planned, running, small, told
 
 from heliomesh.field.agents.agent import run_agent  # isort: skip
 from heliomesh.common.durable import BusyFolderError, alone_in
@@ -17,6 +18,7 @@ from heliomesh.field.agents.clock import WallClock
 from heliomesh.field.agents.folder import AgentFolder, ClockSettings
 from heliomesh.learning.checkpoint import CheckpointError, Checkpoints, newest_whole
 from heliomesh.scenario.errors import ScenarioError
+from heliomesh.slot.bids import PROGRESS_STEPS
 from tests.agents.lines import read_journal
 
 ALONE = READY.model_copy(update={"patience_second": 0.2})  # neighbours never come
@@ -84,6 +86,21 @@ def test_a_restart_gives_the_weights_of_an_unbroken_run(lonely: AgentFolder, tmp
     assert said == ["device 0: going on after slot 1"]
     assert (final_weights([lonely]) == final_weights([other])).all()
     assert read_journal(lonely) == read_journal(other)
+
+
+def test_a_bidder_goes_on_with_its_account(tmp_path: Path) -> None:
+    problem = small(**{"network.devices": 3, "slots": 6, "energy.actions": "separate", **LOUD})
+    first = deployed(problem, bidding(problem), tmp_path / "net", ALONE)[0]
+    other = AgentFolder(Path(shutil.copytree(first.path, tmp_path / "copy")))
+    assert run_agent(first, print) == 6
+    for slots in (2, 4):
+        assert run_agent(AgentFolder(other.path), print, stop_after=slots) == slots
+    states = [newest_whole([Checkpoints(folder.memory, None)])[0][0].tensors for folder in (first, other)]
+    trained = sum(line["trained"] for line in read_journal(first))
+    assert [int(state["progress"]) for state in states] == [PROGRESS_STEPS * trained] * 2 != [0, 0]
+    assert torch.equal(states[0]["lean"], states[1]["lean"])
+    assert bool(states[0]["lean"].any())
+    assert read_journal(first) == read_journal(other)
 
 
 def test_a_journal_has_a_limit_and_keeps_the_newest_slots(lonely: AgentFolder) -> None:

@@ -94,7 +94,8 @@ def stage(people: dict[int, Identity]) -> Stage:
 
 HONEST: dict[str, Any] = {
     "network": "net", "plan": "now", "origin": 1, "destination": 0, "kind": "state", "slot": 5, "started": 1,
-    "sent_second": 1.0, "power_watt": 0.0, "states": [["energy", 1, 1]], "num_bytes": 0, "sha256": "",
+    "sent_second": 1.0, "power_watt": 0.0, "states": [["energy", 1, 1]], "said": "", "num_bytes": 0,
+    "sha256": "",
 }  # fmt: skip
 STRANGE = [
     "Infinity", "-Infinity", "NaN", "1e999", "-1", "-0.5", "1.5", "1e400", "9" * 400, "9" * 5000, str(1 << 63),
@@ -104,7 +105,7 @@ STRANGE = [
     '[["energy",1,2.0]]', '"' + "k" * 15_000 + '"',
 ]  # fmt: skip
 
-SOUND = {("states", "[]"), ("sha256", '""')} | {
+SOUND = {("states", "[]"), ("sha256", '""'), ("said", '""')} | {
     (name, number) for name in ("sent_second", "power_watt") for number in ("1.5", str(1 << 63))
 }
 

@@ -40,7 +40,7 @@ def test_the_power_supply_class(tmp_path: Path, files: dict[str, str], joule: fl
         seen = sensor.open(slot)
         assert (seen.weather, seen.battery_joule) == (1, pytest.approx(joule))  # the most frequent level
         assert sensor.close(slot).harvested_joule == 0.0
-    assert sensor.spent_joule(1.0, True) is None
+    assert sensor.spent_joule() is None
 
 
 def test_a_rising_battery_is_a_harvest(tmp_path: Path) -> None:

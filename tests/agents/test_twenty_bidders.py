@@ -29,6 +29,7 @@ LOST = 0.2  # of the frames
 TWENTY: dict[str, Any] = {
     "network.devices": 20, "slots": 40, "energy.actions": "separate", "energy.control": "paid",
     "learning.partition": "dirichlet", "learning.alpha": 0.5, **LOUD,
+    "learning.local_steps": 20, "learning.batch": 16,
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import heliomesh as hm
 from heliomesh.field.living.conditional_plan import Answering, Switching
 from heliomesh.field.living.conditions import Conditions, problem_under
 from heliomesh.model.policy import Noticed, Observation
+from heliomesh.slot.bids import PROGRESS_STEPS
 
 LOST = Conditions(links_off=frozenset([(0, 1)]))
 
@@ -61,10 +62,10 @@ def test_contributions_are_of_devices_and_move_over_the_remaining_links(problem)
 def test_bids_over_the_remaining_links_may_be_unheard(problem):
     """Which messages arrive is told of all links; the plan is told of its own."""
     answer = Answering(problem, "bids", {"passes": 0}).answer_to(LOST)
-    first, rng = answer.plan.policy.model.first(3), np.random.default_rng(1)
+    lean, rng = answer.plan.policy.recall(observed(problem, ()))[1], np.random.default_rng(1)
     heard = torch.from_numpy(rng.random((3, problem.topology.num_edges, 2)) < 0.5)
-    progress = first.progress + torch.from_numpy(9 * rng.random((3, 5)))
-    seen = replace(observed(problem, (progress, first.lean)), heard=heard)
+    progress = torch.from_numpy(rng.integers(0, 9 * PROGRESS_STEPS, (3, 5)))
+    seen = replace(observed(problem, (progress, lean)), heard=heard)
     expected = answer.plan.policy.decide(5, replace(seen, heard=heard[:, ~answer.edge_lost]))
     torch.testing.assert_close(answer.decide(problem, 5, seen).power_watt, expected.power_watt)
     assert (expected.power_watt > 0).any()

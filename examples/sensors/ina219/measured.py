@@ -82,7 +82,7 @@ class Measured:
         self._closed_second = self._now()
         return Fate(np.full(num_edges, np.inf), harvested)
 
-    def spent_joule(self, power_watt: float, trained: bool) -> float | None:
+    def spent_joule(self) -> float | None:
         """As the meter at the load says."""
         return self._spent_joule
 

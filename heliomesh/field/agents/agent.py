@@ -314,16 +314,13 @@ class Agent:
                 self._link.send(neighbour, self._sender.frames(message, self._clock.day_second(), self._codec))
 
     def _remember(self, slot: int, sensed: Sensed, happened: Happened) -> None:
-        last = slot + 1 >= self._slots
-        measured_joule = self._sensor.spent_joule(happened.power_watt, happened.trained)
+        measured_joule = self._sensor.spent_joule()
         if measured_joule is not None:  # the books follow the meter
             self._device.correct(happened.spent_joule - measured_joule)
         away = [other for other in self._view.neighbours if not self._link.alive(other)]
         line = line_of(self._folder, slot, sensed, happened, measured_joule, self._inbox, away)
         journal_of(self._folder).add(json.dumps(line))
-        if last or (slot + 1) % self._folder.settings.checkpoint_slots == 0:
-            facts = {"isolated": sorted(self._inbox.isolated)}
-            self._memory.write(Checkpoint(slot + 1, self._device.state(), facts))
+        self._memory.write(Checkpoint(slot + 1, self._device.state(), {"isolated": sorted(self._inbox.isolated)}))
         self._link.tell_watchers(line)
         self._report(sentence_of(line, self._view.neighbours))
 

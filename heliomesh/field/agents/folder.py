@@ -111,7 +111,6 @@ class AgentSettings(Section):
     training_seed: Index = Field(description="draws the common first weights and the device's minibatches")
     strategy: str = Field("auto", description="how local steps are executed")
     num_classes: Annotated[int, Field(ge=2)] = Field(description="classes of the task")
-    checkpoint_slots: Annotated[int, Field(ge=1)] = Field(1, description="slots between checkpoints")
     journal_bytes: Annotated[int, Field(ge=1)] = Field(
         16 << 20, description="size at which slots.jsonl becomes slots.old.jsonl, which is dropped [B]"
     )

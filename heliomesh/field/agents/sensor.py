@@ -32,11 +32,8 @@ class Sensor(Protocol):
     def close(self, slot: int) -> Fate:
         """The harvest of a slot, and which of its packets are lost."""
 
-    def spent_joule(self, power_watt: float, trained: bool) -> float | None:
-        """What a meter says was spent in the slot that was closed last [J]; None where the device's books are right.
-
-        ``power_watt`` and ``trained`` say what the device did in it.
-        """
+    def spent_joule(self) -> float | None:
+        """What a meter says was spent in the slot that was closed last [J]; None where the books are right."""
         return None
 
 

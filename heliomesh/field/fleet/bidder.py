@@ -63,7 +63,9 @@ class OwnBids(Section):
 
     @classmethod
     def all_of(cls, policy: Bidders) -> "list[OwnBids]":
-        """The parts of all devices; raises ScenarioError for a policy that did not practise."""
+        """The parts of all devices; raises ScenarioError for a policy that is silent, or did not practise."""
+        talk: object = policy.talk
+        refuse(talk is None, "bids option.talk", "'messages' for devices", ": the plan is silent")
         refuse(policy.entries is None, "bids option.passes", "at least 1 for devices", "value 0")
         return [cls.of(policy, device) for device in range(policy.problem.num_devices)]
 

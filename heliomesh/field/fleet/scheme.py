@@ -17,6 +17,7 @@ from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.field.fleet.device import Decider, OwnPolicy
 from heliomesh.field.fleet.planning import Partners, Timetable, partners_of, timetable
 from heliomesh.field.fleet.view import View
+from heliomesh.jobs.job import Job
 from heliomesh.model.endless import TURN_SLOTS, cycle_of, repeated
 from heliomesh.model.overhead import Overhead, is_paid, paid_talk, refuse_uncounted
 from heliomesh.model.planner_context import PlannerContext
@@ -27,7 +28,7 @@ from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.planner import LocalTables, Options, estimate_bytes, local_overhead, num_rounds
 from heliomesh.planners.turns import Options as TurnsOptions
 from heliomesh.planners.turns import turns_of
-from heliomesh.planning import PLANNER_CATALOG, make_plan, planner_names
+from heliomesh.planning import PLANNER_CATALOG, find_planner, make_plan, planner_names
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.section import validated
 
@@ -114,6 +115,13 @@ class FleetScheme:
             overhead=self.predicted,
         )
         return repeated(self.problem, made) if self.planned.endless else made
+
+
+def device_options(problem: Problem, planner: str, options: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
+    """A planner's options where devices act: it reads the labels of the samples they train on, and they do speak."""
+    talks = "talk" in find_planner(planner).options.model_fields
+    known = Job(problem.scenario, planner, options, training_seed=seed).planner_options
+    return {"talk": "messages", **known} if talks else dict(known)
 
 
 def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> FleetScheme:

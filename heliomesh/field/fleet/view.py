@@ -84,7 +84,6 @@ def _known_to(problem: Problem, device: int, members: list[int], receivers: list
             steps_up=_kept(actions.steps_up, known.unsqueeze(1), battery.levels),  # nobody can pay that
             needed_steps_up=_kept(actions.needed_steps_up, known.unsqueeze(1), battery.levels),
         ),
-        spending_factor=None if problem.spending_factor is None else _kept(problem.spending_factor, known, torch.nan),
     )
 
 
