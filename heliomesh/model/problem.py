@@ -25,7 +25,6 @@ from heliomesh.physics.harvesting import (
     HarvestReplay,
     Sky,
     under_clouds,
-    under_sky,
     with_forecast,
     with_law,
 )
@@ -462,7 +461,8 @@ def _build_harvest(scenario: Scenario) -> Harvest:
         raise ScenarioError("harvest.forecast", "a source with weather, such as markov", f"value {accuracy:g}")
     if accuracy is not None:
         harvest = with_law(harvest, with_forecast(harvest.law, accuracy))
-    harvest = under_sky(harvest, sky)
+    if sky != "independent":
+        harvest = with_law(harvest, replace(harvest.law, sky=sky))
     cloudy: tuple[tuple[int, int, float], ...] | None = getattr(settings, "cloudy", None)
     return harvest if cloudy is None else under_clouds(harvest, cloudy, bool(settings.cloudy_known))
 

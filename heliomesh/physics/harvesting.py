@@ -155,11 +155,6 @@ def _shared(uniform: Tensor, whether: bool) -> Tensor:
     return uniform[..., :1].expand_as(uniform) if whether else uniform
 
 
-def under_sky(harvest: Harvest, sky: Sky) -> Harvest:
-    """The same harvest model under another sky."""
-    return harvest if sky == "independent" else with_law(harvest, replace(harvest.law, sky=sky))
-
-
 def under_clouds(harvest: Harvest, events: tuple[tuple[int, int, float], ...], known: bool) -> Harvest:
     """The same harvest with clouds over all devices: [first slot, slots, factor] each; factors of a slot multiply.
 

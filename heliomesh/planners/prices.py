@@ -28,7 +28,7 @@ from heliomesh.grid.energy_after_action import EnergyAfterAction
 from heliomesh.grid.numpy_lookup import Floats, Ints, NumpyEnergyLookup, is_few
 from heliomesh.grid.single_device import action_laws
 from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, endless_plan, one_cycle
-from heliomesh.model.overhead import Talk, coordination_overhead, coordination_talk
+from heliomesh.model.overhead import Talk, coordination_talk, online_overhead
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation, OwnStatePolicy, Plan, untracked
 from heliomesh.model.problem import Problem
@@ -181,13 +181,7 @@ def _plan(context: PlannerContext[Options]) -> Plan:
         policy,
         converged=best.converged,
         rounds=best.sweeps,
-        overhead=coordination_overhead(
-            problem,
-            first_bytes=1 + 4 * len(problem.actions),  # its state, and its price per action
-            messages=messages,
-            rounds=options.rounds,
-            table_entries=problem.slots * problem.num_energy,
-        ),
+        overhead=online_overhead(problem, policy.talk, problem.slots * problem.num_energy),
     )
 
 

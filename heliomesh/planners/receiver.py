@@ -34,7 +34,7 @@ from heliomesh.grid.energy_after_action import EnergyAfterAction
 from heliomesh.grid.exact import backward_induction, induction_bytes
 from heliomesh.grid.numpy_lookup import Floats, Ints, JointTable, NumpyEnergyLookup, is_few, last_of
 from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, cycle_of, endless_plan
-from heliomesh.model.overhead import Talk, coordination_overhead, coordination_talk
+from heliomesh.model.overhead import Talk, coordination_talk, online_overhead
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan
 from heliomesh.model.problem import Part, Problem, interpolated
@@ -241,13 +241,7 @@ def _by_tables(context: PlannerContext[Options], coordination: Coordination, mes
 
 
 def _as_plan(policy: ReceiverTables, note: str, table_entries: int) -> Plan:
-    overhead = coordination_overhead(
-        policy.problem,
-        first_bytes=2,  # its energy state
-        messages=policy.messages,
-        rounds=policy.rounds,
-        table_entries=table_entries,
-    )
+    overhead = online_overhead(policy.problem, policy.talk, table_entries)
     return Plan("receiver", policy, rounds=policy.rounds, overhead=overhead, notes=(note,))
 
 
