@@ -16,7 +16,7 @@ from torch import Tensor
 
 from heliomesh.grid.after_spending import EnergyAfterAction, Floats, Ints, NumpyEnergyLookup, is_few, last_of
 from heliomesh.model.endless import EndlessOptions
-from heliomesh.model.overhead import Overhead, Talk, coordination_overhead, coordination_talk
+from heliomesh.model.overhead import Overhead, Talk, coordination_talk, online_overhead
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation
 from heliomesh.slot.coordination import Coordination, Tables
 
@@ -68,8 +68,7 @@ class JointChoice(ActionPolicy):
 
     def overhead(self, table_entries: int) -> Overhead:
         """Traffic of the same; entries of a device's tables."""
-        said = {"first_bytes": self.first_bytes, "messages": self.messages, "rounds": self.rounds}
-        return coordination_overhead(self.problem, **said, table_entries=table_entries)
+        return online_overhead(self.problem, self.talk, table_entries)
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """What rounds settle, in pieces that fit the memory."""

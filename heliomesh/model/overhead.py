@@ -1,20 +1,26 @@
-"""Control traffic: what planning and acting cost in table entries, bytes on the air and joules."""
+"""Control traffic: what planning and acting cost in table entries, bytes on the air and joules.
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+Messages take t = 8 (bytes + header · messages) / rate, sent or listened to at the radio's power. Joules are those
+drawn from storage, converter included. Listening comes on top of `energy.listen_second`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from heliomesh.common.memory_limit import entries
 from heliomesh.model.problem import Problem
 from heliomesh.model.workload import transmit_second
-from heliomesh.physics.control import build_control
+from heliomesh.physics.storage import by_device
 from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.schema import Energy
 
 
 @dataclass(frozen=True)
@@ -51,9 +57,21 @@ def is_paid(problem: Problem) -> bool:
 
 def talk_joule(problem: Problem, talk: Talk) -> Tensor:
     """Energy drawn from storage for a slot's messages [J]; (device,)."""
-    radio = build_control(problem.scenario.energy, problem.consumption)
-    sending = radio.second(talk.sent_byte, talk.sent) * radio.send_watt
-    return sending + radio.second(talk.heard_byte, talk.heard) * radio.listen_watt
+    energy, used = problem.scenario.energy, problem.consumption
+    send_watt = torch.full_like(used.factor, energy.control_watt)
+    listen_watt = by_device(energy.receive_watt, problem.num_devices).to(used.factor)
+    drawn = [watt * used.converter.per_joule(watt) * used.factor for watt in (send_watt, listen_watt)]
+    sending = _second(energy, talk.sent_byte, talk.sent) * drawn[0]
+    return sending + _second(energy, talk.heard_byte, talk.heard) * drawn[1]
+
+
+def _second(energy: Energy, num_bytes: Tensor, messages: Tensor) -> Tensor:
+    """Time of messages on air [s]; (device,)."""
+    header = _HEADER_BYTE if energy.control_header_byte is None else energy.control_header_byte
+    return 8 * (num_bytes + header * messages) / energy.control_bit_per_second
+
+
+_HEADER_BYTE = 12.0  # preamble, address and check sum: 10 bytes by Bluetooth LE, 14 by LoRa at SF7
 
 
 def paid_talk(problem: Problem, policy: object) -> Talk | None:
@@ -63,8 +81,7 @@ def paid_talk(problem: Problem, policy: object) -> Talk | None:
     share = energy.duty_cycle
     if talk is None or share is None:
         return talk
-    radio = build_control(energy, problem.consumption)
-    second = transmit_second(problem.scenario) + float(radio.second(talk.sent_byte, talk.sent).max())
+    second = transmit_second(problem.scenario) + float(_second(energy, talk.sent_byte, talk.sent).max())
     if not second <= share * energy.slot_second * (1 + _DUST):
         expected = f"at least the share of a slot that an update and messages are on air, {second:.4g} s"
         raise ScenarioError("energy.duty_cycle", f"{expected} of {energy.slot_second:g} s", f"value {share:g}")
@@ -81,18 +98,14 @@ def refuse_uncounted(problem: Problem, policy: object, overhead: Overhead, plann
         raise ScenarioError("energy.control", expected, "value 'paid'")
 
 
-class Hop(NamedTuple):
-    """What one device tells a neighbour in a slot."""
-
-    sender: int
-    listener: int
-    num_bytes: float
-    messages: float
+Hops = tuple[
+    npt.NDArray[np.int64], npt.NDArray[np.int64], float, float
+]  # senders, listeners, bytes, messages of each
 
 
-def _told(problem: Problem, hops: Iterable[Hop]) -> Talk:
+def _told(problem: Problem, hops: Sequence[Hops]) -> Talk:
     """The messages of all hops, counted by device."""
-    sender, listener, *told = np.array([*hops], dtype=float).reshape(-1, 4).T
+    sender, listener, *told = np.concatenate([np.broadcast_arrays(*some) for some in hops], axis=1, dtype=np.float64)
     counted = (np.bincount(who.astype(int), what, problem.num_devices) for who in (sender, listener) for what in told)
     return Talk(*(torch.from_numpy(one).to(problem.device) for one in counted))
 
@@ -106,73 +119,57 @@ def broadcast_talk(problem: Problem, num_bytes: float, messages: int) -> Talk:
 
 
 def coordination_talk(problem: Problem, *, first_bytes: int, messages: int, rounds: int) -> Talk:
-    """Who says what of `coordination_overhead`, a message per edge and round each way."""
-    row, starts = 4 * len(problem.actions), 3 if messages else 2
-    turns, hops = starts * rounds, []
-    edges = zip(problem.topology.edge_receiver.tolist(), problem.topology.edge_sender.tolist(), strict=True)
-    for receiver, sender in edges:
-        hops.append(Hop(sender, receiver, first_bytes + messages * row + turns, 1 + messages + turns))
-        hops.append(Hop(receiver, sender, (messages + turns) * row, messages + turns))
-    for nodes in nx.connected_components(problem.topology.graph):
-        for parent, child in nx.bfs_edges(problem.topology.graph, min(nodes)):
-            hops += [Hop(child, parent, 4 * starts, 1), Hop(parent, child, 1, 1)]
-    return _told(problem, hops)
-
-
-def central_talk(problem: Problem) -> Talk:
-    """Who says what of `central_overhead`: reports and commands along shortest paths."""
-    hops = []
-    for nodes in nx.connected_components(problem.topology.graph):
-        graph = problem.topology.graph.subgraph(nodes)
-        centre = min(sorted(graph), key=lambda one: sum(nx.single_source_shortest_path_length(graph, one).values()))
-        for path in nx.single_source_shortest_path(graph, centre).values():
-            for near, far in pairwise(path):
-                hops += [Hop(far, near, _reported_bytes(problem), 1), Hop(near, far, 1, 1)]
-    return _told(problem, hops)
-
-
-def _reported_bytes(problem: Problem) -> float:
-    """A byte per state variable of a device."""
-    return 1 + problem.channel.num_sites / problem.num_devices + (problem.harvest.law.num_weather > 1)
-
-
-def central_overhead(problem: Problem) -> Overhead:
-    """Traffic of a controller at the graph's centre: states in and actions out every slot, hop by hop.
-
-    A device reports one byte per state variable and gets one byte back.
-    """
-    hops = 0.0
-    for nodes in nx.connected_components(problem.topology.graph):
-        graph = problem.topology.graph.subgraph(nodes)
-        hops += min(sum(nx.single_source_shortest_path_length(graph, node).values()) for node in graph)
-    online = hops * (_reported_bytes(problem) + 1)
-    table = sum(entries(problem.sizes(part.states)) for part in problem.parts)
-    full = entries(
-        [problem.channel.levels] * problem.channel.num_sites
-        + [problem.num_energy * len(problem.actions)] * problem.num_devices
-    )
-    return Overhead(
-        table_entries=table * problem.slots,
-        online_bytes_per_slot=online,
-        online_joule_per_slot=control_joule(problem, online),
-        paper_table_entries=full * problem.slots,
-    )
-
-
-def coordination_overhead(
-    problem: Problem, *, first_bytes: int, messages: int, rounds: int, table_entries: int
-) -> Overhead:
-    """Traffic of joint decisions as `Coordination.decide` makes them, every slot; nothing travels offline.
+    """Who says what in joint decisions as `Coordination.decide` makes them.
 
     Per directed edge: first ``first_bytes`` about the sender, then one cost per action each way in every min-sum
     round; in a coordinate round a sender tells its receiver its action and is told one cost per action. Rounds are
     made from two starts, and from the messages' advice where there is one; the ends' costs are added up along a
     spanning tree and the number of the best end comes back.
     """
-    row, starts = 4 * len(problem.actions), 3 if messages else 2
-    between = problem.topology.num_edges * (first_bytes + messages * 2 * row + starts * rounds * (1 + row))
-    tree_edges = problem.num_devices - problem.topology.num_components
-    online = between + tree_edges * (4 * starts + 1)
+    row, starts, topology = 4 * len(problem.actions), 3 if messages else 2, problem.topology
+    turns, receiver, sender = starts * rounds, topology.edge_receiver, topology.edge_sender
+    trees = (nx.bfs_edges(topology.graph, min(nodes)) for nodes in nx.connected_components(topology.graph))
+    parent, child = np.array([edge for tree in trees for edge in tree], dtype=np.int64).reshape(-1, 2).T
+    return _told(
+        problem,
+        [
+            (sender, receiver, first_bytes + messages * row + turns, 1 + messages + turns),
+            (receiver, sender, (messages + turns) * row, messages + turns),
+            (child, parent, 4 * starts, 1),
+            (parent, child, 1, 1),
+        ],
+    )
+
+
+def central_talk(problem: Problem) -> Talk:
+    """Who says what to a controller at the graph's centre: states in and actions out along shortest paths.
+
+    A device reports one byte per state variable and gets one byte back.
+    """
+    pairs = []
+    for nodes in nx.connected_components(problem.topology.graph):
+        graph = problem.topology.graph.subgraph(nodes)
+        centre = min(sorted(graph), key=lambda one: sum(nx.single_source_shortest_path_length(graph, one).values()))
+        pairs += [pair for path in nx.single_source_shortest_path(graph, centre).values() for pair in pairwise(path)]
+    near, far = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    reported = 1 + problem.channel.num_sites / problem.num_devices + (problem.harvest.law.num_weather > 1)
+    return _told(problem, [(far, near, reported, 1), (near, far, 1, 1)])
+
+
+def central_overhead(problem: Problem) -> Overhead:
+    """Traffic of a controller at the graph's centre: states in and actions out every slot, hop by hop."""
+    table = sum(entries(problem.sizes(part.states)) for part in problem.parts)
+    full = entries(
+        [problem.channel.levels] * problem.channel.num_sites
+        + [problem.num_energy * len(problem.actions)] * problem.num_devices
+    )
+    overhead = online_overhead(problem, central_talk(problem), table * problem.slots)
+    return replace(overhead, paper_table_entries=full * problem.slots)
+
+
+def online_overhead(problem: Problem, talk: Talk, table_entries: int) -> Overhead:
+    """Traffic of a policy that talks in every slot, and its tables; nothing travels offline."""
+    online = float(talk.sent_byte.sum())
     return Overhead(
         table_entries=table_entries,
         online_bytes_per_slot=online,

@@ -4,14 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
-from typing import Any
 
 import networkx as nx
 import numpy as np
 import torch
 from torch import Tensor
 
-from heliomesh.common import catalog
 from heliomesh.common.arguments import checked
 from heliomesh.common.tensors import with_tensors
 from heliomesh.model.actions import Actions, action_energies, actions_on, consumption
@@ -19,23 +17,13 @@ from heliomesh.model.factor import Variable, energy, site
 from heliomesh.model.workload import check_slot, transmit_second
 from heliomesh.physics.battery import Battery, aligned_battery, build_battery, initial_level_law
 from heliomesh.physics.channel import Channel, build_channel
-from heliomesh.physics.harvesting import (
-    Harvest,
-    HarvestLaw,
-    HarvestReplay,
-    Sky,
-    under_clouds,
-    under_sky,
-    with_forecast,
-    with_law,
-)
+from heliomesh.physics.harvesting import Harvest, HarvestReplay, build_harvest, with_law
 from heliomesh.physics.link import Radio, build_link
 from heliomesh.physics.storage import Consumption, build_losses
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
-from heliomesh.scenario.schema import HARVEST_CATALOG, variant
-from heliomesh.scenario.section import MOST_JOULE, MOST_WATT
+from heliomesh.scenario.section import MOST_WATT
 
 
 @dataclass(frozen=True)
@@ -371,7 +359,7 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
         scenario=scenario,
         topology=topology,
         channel=with_tensors(channel, lambda tensor: tensor.to(place)),
-        harvest=with_tensors(_build_harvest(scenario), lambda tensor: tensor.to(place)),
+        harvest=with_tensors(build_harvest(scenario), lambda tensor: tensor.to(place)),
         battery=with_tensors(battery, lambda tensor: tensor.to(place)),
         link=with_tensors(link, lambda tensor: tensor.to(place)),
         actions=with_tensors(actions_on(battery, power, trained, spent, needed), lambda tensor: tensor.to(place)),
@@ -399,7 +387,7 @@ def around_cycle(problem: Problem, slots: int) -> Problem:
     """
     law, period = problem.harvest.law, problem.harvest.law.period
     if period is not None and period > len(law.phase_of_slot):  # the source has told a part only
-        whole = _build_harvest(problem.scenario.model_copy(update={"slots": period}))
+        whole = build_harvest(problem.scenario.model_copy(update={"slots": period}))
         law = replace(with_tensors(whole, lambda tensor: tensor.to(problem.device)).law, scale=law.scale)
     law = replace(law, phase_of_slot=np.resize(law.phase_of_slot[:period], slots), clouds=None)
     return replace(problem, harvest=with_law(problem.harvest, law), cycle_slots=slots)
@@ -417,44 +405,7 @@ def with_battery(problem: Problem, battery: Battery) -> Problem:
     return replace(problem, battery=battery, actions=on_grid)
 
 
-def _checked(harvest: Harvest) -> Harvest:
-    """Refuse a source whose law is none: a file of the user's own may have any fault."""
-    law = getattr(harvest, "law", None)
-    if not isinstance(law, HarvestLaw):
-        raise ScenarioError("harvest.source", "build to return a HarvestLaw or HarvestReplay", f"{harvest!r:.60}")
-    for name, table in (("prob", law.prob), ("kernel", law.kernel)):
-        off = float((table.sum(-1) - 1).abs().max())
-        if not off <= _LAW_TOLERANCE or bool((table < 0).any()):
-            actual = f"lowest value {float(table.min()):g} and sums off 1 by up to {off:g}"
-            raise ScenarioError("harvest.source", f"rows of {name} to be at least 0 and sum to 1", actual)
-    lowest = float((law.joule * law.scale.min()).min())
-    if not lowest >= 0 or not bool(law.joule.isfinite().all()):
-        raise ScenarioError("harvest.source", "finite harvests of at least 0 J", f"value {lowest:g}")
-    highest = float(law.joule.max()) * float(law.scale.max())
-    refuse(not highest <= MOST_JOULE, "harvest.source", f"harvests of at most {MOST_JOULE:g} J", f"value {highest:g}")
-    return harvest
-
-
-def _build_harvest(scenario: Scenario) -> Harvest:
-    """The source's harvest under the scenario's sky, with its forecast and its clouds."""
-    settings: Any = scenario.harvest
-    source = variant(HARVEST_CATALOG, settings.source, "harvest.source")
-    harvest = _checked(catalog.function(source, "build")(settings, scenario))
-    sky: Sky = getattr(settings, "sky", "independent")
-    accuracy: float | None = getattr(settings, "forecast", None)
-    if sky == "mixed" and isinstance(harvest, HarvestReplay):
-        raise ScenarioError("harvest.sky", "independent or common for a replayed series", "'mixed'")
-    if accuracy is not None and harvest.law.num_weather == 1:
-        raise ScenarioError("harvest.forecast", "a source with weather, such as markov", f"value {accuracy:g}")
-    if accuracy is not None:
-        harvest = with_law(harvest, with_forecast(harvest.law, accuracy))
-    harvest = under_sky(harvest, sky)
-    cloudy: tuple[tuple[int, int, float], ...] | None = getattr(settings, "cloudy", None)
-    return harvest if cloudy is None else under_clouds(harvest, cloudy, bool(settings.cloudy_known))
-
-
 COARSE = 0.35  # rounding of spending beyond which plans visibly suffer
-_LAW_TOLERANCE = 1e-6
 _LOOK_AHEAD_SLOTS = 200  # of Algorithm 1 without an end; devices that plan by messages cannot tell when all are done
 _KEPT_KERNEL_BYTES = 1 << 29
 _DEAF = 0.999  # least error rate of a link that counts as deaf

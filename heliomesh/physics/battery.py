@@ -10,7 +10,7 @@ split is a lottery. `bounds/minorant.py` turns a grid into a bound.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -152,7 +152,9 @@ class Battery:
     @cached_property
     def _numbers(self) -> tuple[npt.NDArray[np.float64], Losses]:
         """Capacity and losses as arrays."""
-        return with_tensors((self.capacity_joule, self.losses), lambda tensor: tensor.numpy(force=True))
+        capacity: Any
+        capacity, losses = with_tensors((self.capacity_joule, self.losses), lambda tensor: tensor.numpy(force=True))
+        return capacity, losses
 
     def kept_steps(self) -> tuple[Tensor, Tensor]:
         """What drain and leakage leave of every level, λ (l − D)⁺: whole grid steps and the rest; (device, level)."""

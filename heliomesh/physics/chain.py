@@ -78,8 +78,13 @@ def _checked(chain: tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[Floats, Floats
         raise ScenarioError("channel.source", expected, f"shapes {gain.shape} and {kernel.shape}")
     if not (np.isfinite(gain) & (gain >= 0)).all() or not (np.diff(gain) > 0).all():
         raise ScenarioError("channel.source", "rising, finite gains of at least 0", f"value {gain.tolist()!s:.60}")
-    off = float(np.abs(kernel.sum(1) - 1).max())
-    if not off <= _LAW_TOLERANCE or not (kernel >= 0).all():
-        actual = f"lowest value {kernel.min():g} and sums off 1 by up to {off:g}"
-        raise ScenarioError("channel.source", "rows of the kernel to be at least 0 and sum to 1", actual)
+    check_rows("channel.source", "the kernel", kernel)
     return gain, kernel
+
+
+def check_rows(field: str, name: str, table: Floats) -> None:
+    """Refuse a table (..., outcome) whose rows are no laws, but for rounding."""
+    off = float(np.abs(table.sum(-1) - 1).max())
+    if not off <= _LAW_TOLERANCE or not (table >= 0).all():
+        actual = f"lowest value {table.min():g} and sums off 1 by up to {off:g}"
+        raise ScenarioError(field, f"rows of {name} to be at least 0 and sum to 1", actual)

@@ -14,7 +14,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.physics.chain import borders, draw, pick, stationary_law
+from heliomesh.common import catalog
+from heliomesh.physics.chain import borders, check_rows, draw, pick, stationary_law
+from heliomesh.scenario.errors import ScenarioError, refuse
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import HARVEST_CATALOG, variant
+from heliomesh.scenario.section import MOST_JOULE
 
 Sky = Literal["independent", "mixed", "common"]
 Slots = int | range  # one slot, or several whose tensors have a leading slot axis before that of episodes
@@ -155,11 +160,6 @@ def _shared(uniform: Tensor, whether: bool) -> Tensor:
     return uniform[..., :1].expand_as(uniform) if whether else uniform
 
 
-def under_sky(harvest: Harvest, sky: Sky) -> Harvest:
-    """The same harvest model under another sky."""
-    return harvest if sky == "independent" else with_law(harvest, replace(harvest.law, sky=sky))
-
-
 def under_clouds(harvest: Harvest, events: tuple[tuple[int, int, float], ...], known: bool) -> Harvest:
     """The same harvest with clouds over all devices: [first slot, slots, factor] each; factors of a slot multiply.
 
@@ -263,3 +263,37 @@ def replay(
         law = memoryless(values[:, None], np.ones((len(values), 1)), scale, phase_of_slot.astype(np.int64))
         law = replace(law, period=len(series_joule))  # it is replayed around its end
     return HarvestReplay(torch.from_numpy(series_joule), replace(law, remarks=remarks), start)
+
+
+def build_harvest(scenario: Scenario) -> Harvest:
+    """The source's harvest under the scenario's sky, with its forecast and its clouds; raises ScenarioError."""
+    settings: Any = scenario.harvest
+    source = variant(HARVEST_CATALOG, settings.source, "harvest.source")
+    harvest = _checked(catalog.function(source, "build")(settings, scenario))
+    sky: Sky = getattr(settings, "sky", "independent")
+    accuracy: float | None = getattr(settings, "forecast", None)
+    if sky == "mixed" and isinstance(harvest, HarvestReplay):
+        raise ScenarioError("harvest.sky", "independent or common for a replayed series", "'mixed'")
+    if accuracy is not None and harvest.law.num_weather == 1:
+        raise ScenarioError("harvest.forecast", "a source with weather, such as markov", f"value {accuracy:g}")
+    if accuracy is not None:
+        harvest = with_law(harvest, with_forecast(harvest.law, accuracy))
+    if sky != "independent":
+        harvest = with_law(harvest, replace(harvest.law, sky=sky))
+    cloudy: tuple[tuple[int, int, float], ...] | None = getattr(settings, "cloudy", None)
+    return harvest if cloudy is None else under_clouds(harvest, cloudy, bool(settings.cloudy_known))
+
+
+def _checked(harvest: Harvest) -> Harvest:
+    """Refuse a source whose law is none: a file of the user's own may have any fault."""
+    law = getattr(harvest, "law", None)
+    if not isinstance(law, HarvestLaw):
+        raise ScenarioError("harvest.source", "build to return a HarvestLaw or HarvestReplay", f"{harvest!r:.60}")
+    for name, table in (("prob", law.prob), ("kernel", law.kernel)):
+        check_rows("harvest.source", name, table.numpy())
+    lowest = float((law.joule * law.scale.min()).min())
+    if not lowest >= 0 or not bool(law.joule.isfinite().all()):
+        raise ScenarioError("harvest.source", "finite harvests of at least 0 J", f"value {lowest:g}")
+    highest = float(law.joule.max()) * float(law.scale.max())
+    refuse(not highest <= MOST_JOULE, "harvest.source", f"harvests of at most {MOST_JOULE:g} J", f"value {highest:g}")
+    return harvest

@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.model.overhead import Talk, coordination_overhead, coordination_talk
+from heliomesh.model.overhead import Talk, coordination_talk, online_overhead
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Observation, Plan
 from heliomesh.simulation import practice
@@ -73,13 +73,7 @@ def plan(context: PlannerContext[Options]) -> Plan:
         rounds=options.rounds,
     )
     policy, note = practice.practised(context, start, first)
-    overhead = coordination_overhead(
-        start.problem,
-        first_bytes=_first_bytes(policy.model.directions.shape[1]),
-        messages=0,
-        rounds=options.rounds,
-        table_entries=start.problem.slots * start.problem.num_energy,
-    )
+    overhead = online_overhead(start.problem, policy.talk, start.problem.slots * start.problem.num_energy)
     notes = (note, *start.leans.notes, *policy.model.assumptions)
     return Plan("contributions", policy, rounds=options.passes, overhead=overhead, notes=notes)
 

@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.model.overhead import Talk, coordination_overhead, coordination_talk
+from heliomesh.model.overhead import Talk, coordination_talk, online_overhead
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem
@@ -84,10 +84,7 @@ class Rule(ActionPolicy):
 def plan(context: PlannerContext[Options]) -> Plan:
     """Nothing to compute."""
     rule = Rule(context.problem, context.options)
-    overhead = coordination_overhead(
-        context.problem, first_bytes=2, messages=0, rounds=context.options.rounds, table_entries=0
-    )
-    return Plan("news", rule, overhead=overhead)
+    return Plan("news", rule, overhead=online_overhead(context.problem, rule.talk, 0))
 
 
 OBJECTIVE = "learning"

@@ -107,7 +107,7 @@ def test_what_a_device_sees():
     """Device 1 of a line sees one hop: slot, three batteries and weathers, three channels, itself first."""
     changes = {"network.topology": "edges", "network.devices": 4, "network.edges": [[0, 1], [1, 2], [2, 3]]}
     env = parallel_env(scenario_of({**changes, "energy.initial": [0.0, 1.0, 2.0, 3.0]}), hops=1)
-    assert env.sights.members(1) == [1, 0, 2]
+    assert [column - 1 for column in env.sights.columns[1][1:6:2]] == [1, 0, 2]
     seen, _ = env.reset(seed=0)
     values = seen["device_1"]["observation"]
     assert values.shape == env.observation_space("device_1")["observation"].shape == (10,)
