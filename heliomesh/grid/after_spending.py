@@ -94,7 +94,8 @@ class Spending:
         rows = (len(self.devices), *(1,) * (-2 - device_axis), -1)
         lower, upper = (at.reshape(rows).expand(*future.shape[:-1], -1) for at in (self.lower, self.upper))
         share = None if self.share is None else self.share.reshape(rows)
-        return values_left(future, lower, upper, share).unflatten(-1, self.barred.shape[1:])
+        found = values_left(future, lower, upper, share)
+        return found.reshape(*future.shape[:-1], *self.barred.shape[1:])
 
     def reached(self, future: Tensor) -> Tensor:
         """The same of a table (device, row, energy), +∞ where a state does not pay for an action."""

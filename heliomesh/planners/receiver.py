@@ -91,6 +91,11 @@ class ReceiverTables(JointChoice):
     messages: int
     first_bytes = 2  # its energy state
 
+    @property
+    def own_values(self) -> Tensor | None:
+        """Values of the energy left, instead of tables."""
+        return self.futures
+
     def slot_tables(self, slot: int, seen: Observation, price: Tensor) -> Tables:
         """f_i + W_i, or f_i alone."""
         if self.futures is not None:
