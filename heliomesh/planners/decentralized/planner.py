@@ -41,7 +41,6 @@ class Options(EndlessOptions):
         None,
         description="literal: the fixed γ (default 100) or Theorem 2's largest; default form: last of the rising γ",
     )
-    gamma_first: Annotated[float, Field(gt=0)] = Field(10.0, description="default form: first γ")
     damping: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="default form: weight of the new policy")
     order: Literal["turns", "simultaneous"] = Field("turns", description="default form: who updates together")
     sweeps: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="default form: passes over the horizon")
@@ -177,11 +176,13 @@ def num_rounds(options: Options) -> int:
 
 def rising_gammas(options: Options, rounds: int) -> list[float]:
     """Geometric schedule of the default form's γ."""
-    first = options.gamma_first
     last = 3000.0 if options.gamma is None or options.gamma == "theorem" else float(options.gamma)
     if rounds <= 1:
         return [last] * rounds
-    return [first * (last / first) ** (r / (rounds - 1)) for r in range(rounds)]
+    return [_FIRST_GAMMA * (last / _FIRST_GAMMA) ** (r / (rounds - 1)) for r in range(rounds)]
+
+
+_FIRST_GAMMA = 10.0
 
 
 def _policy_scopes(areas: tuple[Neighbourhood, ...], default: bool) -> list[tuple[Variable, ...]]:
