@@ -125,7 +125,8 @@ def _plan(context: PlannerContext[Options]) -> Plan:
         form = Consistent(problem, areas, role, colour, gammas, options.damping, options.sweeps)
         scopes, tables, residual = form.run(context.track)
     else:
-        gamma, open_loop = literal_gamma(problem, options.gamma), options.bellman == "open-loop"
+        gamma = theorem_gamma(problem) if options.gamma == "theorem" else options.gamma or 100.0
+        open_loop = options.bellman == "open-loop"
         literally = literal.Literal(problem, areas, role, rounds, gamma, default_values, open_loop)
         scopes, tables, residual = literally.run(context.track)
     randomised = not default or rounds == 0
@@ -160,13 +161,6 @@ def _defaults(problem: Problem, options: Options) -> literal.Default:
 def theorem_gamma(problem: Problem) -> float:
     """Largest γ that Theorem 2 allows, in normalised units with its L → ∞: 1 / (8 m T |P|²)."""
     return 1 / (8 * problem.num_devices * problem.slots * len(problem.actions) ** 2)
-
-
-def literal_gamma(problem: Problem, gamma: float | str | None) -> float:
-    """The fixed γ of the literal form."""
-    if gamma == "theorem":
-        return theorem_gamma(problem)
-    return 100.0 if gamma is None else float(gamma)
 
 
 def num_rounds(options: Options) -> int:
