@@ -182,21 +182,16 @@ def _one_level(problem: Problem) -> bool:
 
 
 def _priced(problem: Problem, coordination: Coordination, group: Group) -> Priced:
-    levels, gain = problem.channel.levels, problem.channel.gain
-    stationary = problem.channel.stationary.to(problem.dtype)
-    receivers, neighbours = group.edges.shape
-    every = torch.arange(levels, device=problem.device)
-    own = group.receivers.new_full((receivers, group.heard - neighbours), -1)
-    sites = problem.channel.site_of_edge[group.edges]
+    levels, prob = coordination.channel_states(group)
+    cost, sites = coordination.missed_at(group, levels), problem.channel.site_of_edge[group.edges]
     if _one_level(problem):
-        fading = gain.reshape(-1, 1, 1).expand(-1, receivers, neighbours)
-        level, site = every.unsqueeze(1).expand(-1, group.heard), sites[:, :1].expand(-1, group.heard)
-        return Priced(group.actors, coordination.missed(group, fading), stationary, level, site)
-    grid = torch.cartesian_prod(*[every] * neighbours).reshape(-1, neighbours)
-    fading = gain[grid].unsqueeze(1).expand(-1, receivers, -1)
-    level = torch.cat([grid, grid.new_zeros(len(grid), group.heard - neighbours)], 1)
-    cost = coordination.missed(group, fading)
-    return Priced(group.actors, cost, stationary[grid].prod(1), level, torch.cat([sites, own], 1))
+        level, site = levels.expand(-1, group.heard), sites[:, :1].expand(-1, group.heard)
+    else:
+        more = group.heard - sites.shape[1]  # a half-duplex receiver itself has no link
+        level, site = (
+            torch.nn.functional.pad(one, (0, more), value=none) for one, none in ((levels, 0), (sites, -1))
+        )
+    return Priced(group.actors, cost, prob, level, site)
 
 
 def expected_prices(one: Priced, law: Tensor) -> Tensor:

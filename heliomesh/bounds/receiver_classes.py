@@ -37,18 +37,17 @@ def _edge_looks(problem: Problem, coordination: Coordination) -> list[tuple[floa
     return list(zip(topology.edge_weight.tolist(), coordination.edge_gain.tolist(), kind.tolist(), strict=True))
 
 
-def booked(problem: Problem, receiver: int, device: int, own_share: float | None) -> Tensor:
+def booked(problem: Problem, receiver: int, device: int) -> Tensor:
     """What a receiver books for a device's action: over all receivers it adds up to the idle penalty; (action,)."""
     receivers = len(problem.topology.neighbours[device])
     if not problem.link.half_duplex:
         return problem.idle_cost[device] / receivers
-    lazy = problem.scenario.network.mixing == "lazy-metropolis"
-    own = own_share if own_share is not None else (0.6 if lazy else 0.7)
+    own = 0.6 if problem.scenario.network.mixing == "lazy-metropolis" else 0.7  # booked on itself
     return (own if receiver == device else (1 - own) / receivers) * problem.idle_cost[device]
 
 
-def receiver_terms(problem: Problem, cluster: Part, own_share: float | None) -> list[Factor]:
+def receiver_terms(problem: Problem, cluster: Part) -> list[Factor]:
     """One receiver's own cost term: f_i and what it books for the actions of the devices heard."""
     receiver = cluster.receivers[0]
-    booking = [Factor((action(j),), booked(problem, receiver, j, own_share)) for j in cluster.devices]
+    booking = [Factor((action(j),), booked(problem, receiver, j)) for j in cluster.devices]
     return [receiver_factor(problem, receiver), *booking]

@@ -103,7 +103,7 @@ def _least(problem: Problem, cluster: Part, known: dict[int, DeviceClass], first
 def _costs(problem: Problem, cluster: Part) -> Tensor:
     """The receiver's term: (channel state, action of each device heard)."""
     scope = (*map(site, cluster.sites), *map(action, cluster.devices))
-    table = total(receiver_terms(problem, cluster, None)).aligned(scope).expand(problem.sizes(scope))
+    table = total(receiver_terms(problem, cluster)).aligned(scope).expand(problem.sizes(scope))
     return table.reshape(-1, *table.shape[len(cluster.sites) :])
 
 

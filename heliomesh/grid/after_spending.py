@@ -6,7 +6,7 @@ W is a table over energy states, a weather and a battery level each. It is read 
 
     W(x) = (1 − share) · W[low] + share · W[low + 1].
 
-- By grid index: `Spending` of devices in any state, `spread_action` and `narrowed` on one axis of a joint table. The
+- By grid index: `Spending` of devices in any state, `spread_actions` and `narrowed` on axes of a joint table. The
   grid tells how far what is left lies above an energy state, `Actions.overshoot`; nowhere on a grid that rounds up.
 - At true batteries, which lie anywhere: `EnergyAfterAction`, own tables and joint ones. `NumpyEnergyLookup` and
   `JointTable` find the same, to the bit, for networks whose operations take longer to begin than to do: NumPy begins
@@ -16,6 +16,7 @@ W is a table over energy states, a weather and a battery level each. It is read 
   Bounds for continuous batteries lower W by its bends (`bounds/minorant.py`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -94,20 +95,24 @@ class Spending:
         rows = (len(self.devices), *(1,) * (-2 - device_axis), -1)
         lower, upper = (at.reshape(rows).expand(*future.shape[:-1], -1) for at in (self.lower, self.upper))
         share = None if self.share is None else self.share.reshape(rows)
-        return values_left(future, lower, upper, share).unflatten(-1, self.barred.shape[1:])
+        found = values_left(future, lower, upper, share)
+        return found.reshape(*future.shape[:-1], *self.barred.shape[1:])
 
     def reached(self, future: Tensor) -> Tensor:
         """The same of a table (device, row, energy), +∞ where a state does not pay for an action."""
         return self.read(future, -3) + self.barred.unsqueeze(1)
 
 
-def spread_action(table: Tensor, axis: int, left: Tensor) -> Tensor:
-    """Append an action axis: result[..., e, ..., a] = table[..., left[e, a], ...].
+def spread_actions(problem: Problem, table: Tensor, devices: Sequence[int]) -> Tensor:
+    """Append action axes: result[..., e_1, e_2, ..., a_1, a_2, ...] = table[..., left_1[e_1, a_1], ...].
 
-    ``left`` (energy, action) is the energy state left after spending, see `Problem.energy_left`.
+    The last axes of a table are energies of the devices, on a grid that rounds up.
     """
-    moved = table.movedim(axis, -1)[..., left]  # (..., energy, action)
-    return moved.movedim(-2, axis)
+    first = table.ndim - len(devices)
+    for axis, device in enumerate(devices, first):
+        moved = table.movedim(axis, -1)[..., problem.energy_left[device]]  # (..., energy, action)
+        table = moved.movedim(-2, axis)
+    return table
 
 
 def narrowed(table: Tensor, axis: int, first: int, length: int, overshoot: float) -> Tensor:

@@ -5,6 +5,7 @@
 with the devices' own values V_j of the energy left, or with tables W_i of receivers. Few devices decide by NumPy.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
@@ -38,17 +39,25 @@ class JointChoice(ActionPolicy):
 
     looks_back = False
     coordination: Coordination
-    futures: Tensor | None  # V_j of the energy left, (slot, device, energy), if tables do not take their place
     rounds: int
     messages: int
-    first_bytes: int  # that a device says of itself before the rounds
+
+    @property
+    @abstractmethod
+    def own_values(self) -> Tensor | None:
+        """V_j of the energy left, (slot, device, energy), if tables do not take their place."""
+
+    @property
+    @abstractmethod
+    def first_bytes(self) -> int:
+        """What a device says of itself before the rounds."""
 
     def first_choice(self, slot: int, left: EnergyAfterAction) -> Tensor:
         """Where rounds start: the last affordable actions."""
         return self.problem.actions.last_of(left.affordable)
 
-    def first_choice_few(self, slot: int, affordable: npt.NDArray[np.bool_], values: Floats | None) -> Ints:
-        """The same by NumPy; affordable and values of the energy left (batch, device, action)."""
+    def first_choice_few(self, slot: int, affordable: npt.NDArray[np.bool_], values: Floats | float) -> Ints:
+        """The same by NumPy; affordable, and values of the energy left if there are any, (batch, device, action)."""
         return last_of(affordable)
 
     def slot_tables(self, slot: int, seen: Observation, price: Tensor) -> Tables:
@@ -85,8 +94,8 @@ class JointChoice(ActionPolicy):
     def _decide(self, slot: int, seen: Observation) -> Tensor:
         left = EnergyAfterAction(self.problem, seen)
         price = self.problem.idle_cost.masked_fill(~left.affordable, torch.inf)
-        if self.futures is not None:
-            price = price + left.values(self.futures[slot])
+        if self.own_values is not None:
+            price = price + left.values(self.own_values[slot])
         tables, first = self.slot_tables(slot, seen, price), self.first_choice(slot, left)
         return self.coordination.decide(tables, price, [first, torch.zeros_like(first)], self.rounds, self.messages)
 
@@ -96,14 +105,14 @@ class JointChoice(ActionPolicy):
             return None
         lookup, tables = NumpyEnergyLookup(self.problem), self.tables_ahead(slots, channel_level, weather)
         entries, idle = lookup.first_entries(weather), lookup.idle_cost
-        futures = None if self.futures is None else self.futures.numpy()
+        futures = None if self.own_values is None else self.own_values.numpy()
 
         def decide(number: int, battery_joule: Floats) -> Ints:
-            affordable, slot, values = lookup.affordable(battery_joule), slots[number], None
-            price = np.where(affordable, idle, np.inf)
+            affordable, slot = lookup.affordable(battery_joule), slots[number]
+            values: Floats | float = 0.0
             if futures is not None:
                 values = lookup.values(futures[slot], entries[number], lookup.place(battery_joule))
-                price = price + values
+            price = np.where(affordable, idle, np.inf) + values
             first = self.first_choice_few(slot, affordable, values)
             return self.coordination.decide_few(
                 tables(number, battery_joule), price, first, self.rounds, self.messages

@@ -15,11 +15,6 @@ from heliomesh.model.problem import Problem
 from heliomesh.slot.ties import first_least
 
 
-def future_values(problem: Problem, slot: int, value: Tensor) -> Tensor:
-    """E[value next | state after spending]; (device, energy) → (device, energy)."""
-    return (problem.energy_kernels(slot) @ value.unsqueeze(-1)).squeeze(-1)
-
-
 def opportunity_values(problem: Problem, price: Tensor) -> Tensor:
     """Post-decision values of every device whose prices of actions are drawn anew in every slot.
 
@@ -32,7 +27,9 @@ def opportunity_values(problem: Problem, price: Tensor) -> Tensor:
     value = torch.zeros(devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
     futures = torch.empty(slots, devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
     for slot in range(slots - 1, -1, -1):
-        futures[slot] = value if slot == slots - 1 else future_values(problem, slot, value)
+        if slot < slots - 1:
+            value = (problem.energy_kernels(slot) @ value.unsqueeze(-1)).squeeze(-1)
+        futures[slot] = value
         reached = spending.read(futures[slot]) + spending.barred
         value = torch.stack([(now.unsqueeze(1) + reached).amin(-1) for now in price[slot].to(reached)]).mean(0)
     return futures

@@ -78,9 +78,8 @@ def plan(context: PlannerContext[Options]) -> Plan:
         )
     levels = _candidates(problem) if given is None else [_given_levels(problem, given)]
     candidates = torch.stack([threshold_actions(problem, level) for level in levels])
-    laws = torch.stack(
-        [_laws(problem, actions) for actions in context.track(candidates, "thresholds", len(candidates))]
-    )
+    tried = context.track(candidates, "thresholds", len(candidates))
+    laws = torch.stack([action_laws(problem, actions.expand(problem.slots, -1, -1)) for actions in tried])
     common = first_least(torch.tensor([_cost(problem, form, law) for law in laws], dtype=torch.float64))
     choice = common.expand(problem.num_devices).to(problem.device)
     cost, sweeps, converged = _cost(problem, form, laws[common]), 0, True
@@ -126,11 +125,6 @@ def _given_levels(problem: Problem, shares: tuple[float, ...]) -> Tensor:
         )
     steps = torch.tensor(shares, dtype=torch.float64, device=problem.device) * (problem.battery.levels - 1)
     return torch.ceil(steps - 1e-9).long()  # a billionth absorbs rounding of products such as 0.1 · 30
-
-
-def _laws(problem: Problem, actions: Tensor) -> Tensor:
-    """Law of every device's action in every slot; (device, energy) → (slot, device, action)."""
-    return action_laws(problem, actions.expand(problem.slots, -1, -1))
 
 
 def _cost(problem: Problem, form: CostForm, laws: Tensor) -> float:

@@ -73,18 +73,24 @@ def joint_costs(problem: Problem, memory_gib: float) -> tuple[Tensor, ...]:
     return tuple(tables)
 
 
-@dataclass(frozen=True)
-class Exhaustive(PartPolicy):
-    """The cheapest affordable joint action of every part."""
+class Commanded:
+    """A policy whose controller is told all states and tells all actions."""
 
     problem: Problem
-    costs: tuple[Tensor, ...]  # by part: (channel state, joint action)
-    stationary = True
 
     @property
     def talk(self) -> Talk:
         """Reports and commands."""
         return central_talk(self.problem)
+
+
+@dataclass(frozen=True)
+class Exhaustive(Commanded, PartPolicy):
+    """The cheapest affordable joint action of every part."""
+
+    problem: Problem
+    costs: tuple[Tensor, ...]  # by part: (channel state, joint action)
+    stationary = True
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Search all joint actions; states of equal channels and batteries share one search."""
@@ -197,17 +203,12 @@ def build_solver(problem: Problem, options: Options, rng: np.random.Generator) -
 
 
 @dataclass(frozen=True)
-class Continuous:
+class Continuous(Commanded):
     """Any power up to what the battery pays for and the largest of the set allows."""
 
     problem: Problem
     solver: Solver
     continuous_powers: ClassVar[bool] = True
-
-    @property
-    def talk(self) -> Talk:
-        """Reports and commands."""
-        return central_talk(self.problem)
 
     def decide(self, slot: int, seen: Observation) -> Decision:
         """Powers of the best start; who may train without sending does so where it is affordable.
@@ -226,17 +227,12 @@ class Continuous:
 
 
 @dataclass(frozen=True)
-class Rounded(PartPolicy):
+class Rounded(Commanded, PartPolicy):
     """SCA's powers rounded to the nearest affordable action, then improved one device at a time."""
 
     problem: Problem
     solver: Solver
     stationary = True
-
-    @property
-    def talk(self) -> Talk:
-        """Reports and commands."""
-        return central_talk(self.problem)
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Solve once per distinct channel state and set of affordable actions."""

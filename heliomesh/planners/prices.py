@@ -12,7 +12,7 @@ Alone (``coordinate = false``) devices look only at their own battery and send n
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -84,7 +84,7 @@ class Alone(OwnStatePolicy):
         value = left.values(self.futures[slot]) + self.prices[slot]
         return first_least(value.masked_fill(~left.affordable, torch.inf))
 
-    def least_few(self, slot: int, affordable: npt.NDArray[np.bool_], values: Floats) -> Ints:
+    def least_few(self, slot: int, affordable: npt.NDArray[np.bool_], values: Floats | float) -> Ints:
         """The same by NumPy, from the values of the energy left; (batch, device, action)."""
         return first_least_of(np.where(affordable, self.prices[slot].numpy() + values, np.inf), -1)
 
@@ -99,13 +99,13 @@ class Coordinated(JointChoice):
     rounds: int
     messages: int
 
-    @cached_property
+    @property
     def first_bytes(self) -> int:
         """Its state, and its price per action."""
         return 1 + 4 * len(self.problem.actions)
 
-    @cached_property
-    def futures(self) -> Tensor | None:
+    @property
+    def own_values(self) -> Tensor:
         """Values of the energy left."""
         return self.alone.futures
 
@@ -113,7 +113,7 @@ class Coordinated(JointChoice):
         """What devices choose alone."""
         return self.alone.least(slot, left)
 
-    def first_choice_few(self, slot: int, affordable: npt.NDArray[np.bool_], values: Floats | None) -> Ints:
+    def first_choice_few(self, slot: int, affordable: npt.NDArray[np.bool_], values: Floats | float) -> Ints:
         """The same by NumPy."""
         return self.alone.least_few(slot, affordable, values)
 

@@ -58,9 +58,6 @@ class Options(RoundsOptions):
         description="most states × joint actions of a receiver's table; devices' own values take the place of tables "
         "where one is larger; default: what a few seconds allow",
     )
-    own_share: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="half duplex: share of a device's idle penalty booked on itself; default .6 lazy, .7 plain"
-    )
     tolerance: Annotated[float, Field(gt=0)] = Field(
         1e-4, description="stop the recursion once slots differ by a constant to within this cost"
     )
@@ -90,6 +87,11 @@ class ReceiverTables(JointChoice):
     rounds: int
     messages: int
     first_bytes = 2  # its energy state
+
+    @property
+    def own_values(self) -> Tensor | None:
+        """Values of the energy left, instead of tables."""
+        return self.futures
 
     def slot_tables(self, slot: int, seen: Observation, price: Tensor) -> Tables:
         """f_i + W_i, or f_i alone."""
@@ -279,7 +281,7 @@ def _futures(options: Options, grids: Mapping[int, Problem], cluster: Part) -> t
     period = 1 if problem.is_steady else problem.slots
     futures: deque[Tensor] = deque(maxlen=problem.slots)
     values: deque[Tensor] = deque(maxlen=period)  # of a cycle, the latest last
-    terms = partial(receiver_terms, cluster=cluster, own_share=options.own_share)
+    terms = partial(receiver_terms, cluster=cluster)
     steps = backward_induction(problem, cluster, terms, with_code=False)
     settled = not problem.endless
     for step in islice(steps, problem.slots * most_rounds(problem.slots)):

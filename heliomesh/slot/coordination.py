@@ -134,8 +134,8 @@ class Coordination:
     @cached_property
     def _level_entries(self) -> Tensor:
         """f_i by the level of a receiver's own channel, group after group: (receiver, level, joint action) each."""
-        gain = self.problem.channel.gain.reshape(-1, 1, 1)
-        found = (self.missed(group, gain.expand(-1, *group.edges.shape)) for group in self.groups)
+        levels = torch.arange(self.problem.channel.levels, device=self.problem.device).unsqueeze(1)
+        found = (self.missed_at(group, levels) for group in self.groups)
         none = torch.zeros(0, dtype=self.problem.dtype, device=self.problem.device)
         return torch.cat([none, *(missed.transpose(0, 1).flatten() for missed in found)])
 
@@ -146,6 +146,21 @@ class Coordination:
         sizes = [levels * len(group.receivers) * count**group.heard for group in self.groups]
         pieces = torch.split(self._level_entries, sizes)
         return {g.offset: piece.view(-1, count**g.heard) for g, piece in zip(self.groups, pieces, strict=True)}
+
+    def channel_states(self, group: Group) -> tuple[Tensor, Tensor]:
+        """All levels of the channels into a group's receivers, (state, 1 or neighbour), and their law (state,).
+
+        One level where all links into a receiver share it.
+        """
+        channel, shared = self.problem.channel, self.problem.scenario.channel.state == "receiver"
+        links = 1 if shared else group.edges.shape[1]
+        every = torch.arange(channel.levels, device=self.problem.device)
+        levels = torch.cartesian_prod(*[every] * links).reshape(-1, links)
+        return levels, channel.stationary.to(self.problem.dtype)[levels].prod(1)
+
+    def missed_at(self, group: Group, levels: Tensor) -> Tensor:
+        """`missed` at levels (state, 1 or neighbour); (state, receiver, joint action)."""
+        return self.missed(group, self.problem.channel.gain[levels].unsqueeze(1).expand(-1, *group.edges.shape))
 
     def missed(self, group: Group, fading: Tensor) -> Tensor:
         """Σ_j a_ij q_ij for all joint actions; fading (batch, receiver, neighbour) → (batch, receiver, joint)."""

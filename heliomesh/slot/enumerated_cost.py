@@ -52,17 +52,12 @@ class EnumeratedCost:
         return {group.offset: self._mean_missed(group) for group in self.coordination.groups}
 
     def _mean_missed(self, group: Group) -> Tensor:
-        channel, (receivers, links) = self.problem.channel, group.edges.shape
-        joint = len(self.problem.actions) ** group.heard
-        # one level for all links of a receiver, or one for each
-        alike = self.problem.scenario.channel.state == "receiver"
-        places = torch.arange(channel.levels, device=self.problem.device)
-        levels = torch.cartesian_prod(*[places] * (1 if alike else links)).reshape(-1, 1 if alike else links)
+        receivers, joint = len(group.receivers), len(self.problem.actions) ** group.heard
         mean = torch.zeros(receivers, joint, dtype=self.problem.dtype, device=self.problem.device)
-        for some in torch.split(levels, max(1, _BATCH_ENTRIES // (receivers * joint))):
-            fading = channel.gain[some].unsqueeze(1).expand(-1, receivers, links)
-            prob = channel.stationary[some].prod(1).to(mean)
-            mean += torch.tensordot(prob, self.coordination.missed(group, fading), dims=1)
+        at_once = max(1, _BATCH_ENTRIES // (receivers * joint))
+        levels, prob = (torch.split(one, at_once) for one in self.coordination.channel_states(group))
+        for some, weight in zip(levels, prob, strict=True):
+            mean += torch.tensordot(weight, self.coordination.missed_at(group, some), dims=1)
         return mean.reshape(receivers, *[len(self.problem.actions)] * group.heard)
 
     def expected(self, group: Group, law: Tensor, given: int | None = None, among: Tensor | None = None) -> Tensor:

@@ -118,7 +118,7 @@ class Exchange:
         """The better result of rounds from silence and from the largest affordable actions; (batch, device)."""
         order = torch.arange(self.price.shape[-1], device=self.price.device)
         largest = torch.where(self.price.isinf(), -1, order).argmax(-1)
-        both = self._twice()
+        both = self._of(torch.arange(len(largest), device=largest.device).repeat(2))
         ends = both._rounds(torch.cat([torch.zeros_like(largest), largest]), rounds)
         silent, loud = ends.chunk(2)
         louder = first_least(both.total(ends).reshape(2, -1), 0)
@@ -153,11 +153,6 @@ class Exchange:
         """Prices of movers, turn by turn; (action, mover, batch) each."""
         price = self.price.permute(2, 1, 0).contiguous()
         return [price[:, turn.mover] for turn in self.network.turns]
-
-    def _twice(self) -> "Exchange":
-        """Every episode two times."""
-        twice = [torch.cat([part, part]) for part in (self.fading, self.value, self.price)]
-        return Exchange(self.network, *twice)
 
     def _of(self, episodes: Tensor) -> "Exchange":
         """Some episodes of the batch; their positions (chosen,)."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.common.memory_limit import entries
-from heliomesh.grid.after_spending import spread_action
+from heliomesh.grid.after_spending import spread_actions
 from heliomesh.grid.contraction import expectation
 from heliomesh.model.factor import Factor, Variable, action, energy, total
 from heliomesh.model.problem import Problem
@@ -39,10 +39,7 @@ class DeviceStep:
         """E[V_l(next) | after spending] with one action axis per actor."""
         problem, area = self.problem, self.area
         table = expectation(value.table, [problem.kernel(variable, slot) for variable in area.states])
-        first = len(area.states) - len(area.actors)
-        for position, actor in enumerate(area.actors):
-            table = spread_action(table, first + position, problem.energy_left[actor])
-        return Factor((*area.states, *map(action, area.actors)), table)
+        return Factor((*area.states, *map(action, area.actors)), spread_actions(problem, table, area.actors))
 
     def raw(self, future: Factor | None, policy: Factor, slot: int, known: Factor | None = None) -> Factor:
         """Q_l = c_l + future; ``policy`` is the own one, ``known`` the table of an earlier round of the slot."""

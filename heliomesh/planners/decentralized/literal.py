@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from heliomesh.grid.after_spending import spread_action
+from heliomesh.grid.after_spending import spread_actions
 from heliomesh.grid.contraction import expectation
 from heliomesh.model.factor import Factor, Variable, action, energy, total
 from heliomesh.model.policy import Track, state_variables
@@ -84,8 +84,7 @@ class Literal:
     def _bellman(self, device: int, following: Factor, slot: int) -> Factor:
         """Lines 4 and 6: raw Q_i of this slot from that of the next."""
         problem, area = self.problem, self.areas[device]
-        actors = area.actors
-        scope = (*area.states, *map(action, actors))
+        scope = (*area.states, *map(action, area.actors))
         shape = problem.sizes(scope)
         table = following.aligned(scope).expand(shape)
         states = len(area.states)
@@ -98,10 +97,7 @@ class Literal:
             future = mean.masked_fill(blocked, torch.inf).amin(axes)
         else:
             future = expectation(table.masked_fill(~feasible, torch.inf).amin(axes), kernels)
-        for position, actor in enumerate(actors):
-            axis = states - len(actors) + position
-            future = spread_action(future, axis, problem.energy_left[actor])
-        return Factor(scope, future) + self._costs[device]
+        return Factor(scope, spread_actions(problem, future, area.actors)) + self._costs[device]
 
     def _feasible(self, area: Neighbourhood, scope: tuple[Variable, ...]) -> Tensor:
         feasible = torch.ones((1,) * len(scope), dtype=torch.bool, device=self.problem.device)

@@ -41,7 +41,6 @@ class Options(EndlessOptions):
         None,
         description="literal: the fixed γ (default 100) or Theorem 2's largest; default form: last of the rising γ",
     )
-    gamma_first: Annotated[float, Field(gt=0)] = Field(10.0, description="default form: first γ")
     damping: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="default form: weight of the new policy")
     order: Literal["turns", "simultaneous"] = Field("turns", description="default form: who updates together")
     sweeps: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="default form: passes over the horizon")
@@ -126,7 +125,8 @@ def _plan(context: PlannerContext[Options]) -> Plan:
         form = Consistent(problem, areas, role, colour, gammas, options.damping, options.sweeps)
         scopes, tables, residual = form.run(context.track)
     else:
-        gamma, open_loop = literal_gamma(problem, options.gamma), options.bellman == "open-loop"
+        gamma = theorem_gamma(problem) if options.gamma == "theorem" else options.gamma or 100.0
+        open_loop = options.bellman == "open-loop"
         literally = literal.Literal(problem, areas, role, rounds, gamma, default_values, open_loop)
         scopes, tables, residual = literally.run(context.track)
     randomised = not default or rounds == 0
@@ -163,13 +163,6 @@ def theorem_gamma(problem: Problem) -> float:
     return 1 / (8 * problem.num_devices * problem.slots * len(problem.actions) ** 2)
 
 
-def literal_gamma(problem: Problem, gamma: float | str | None) -> float:
-    """The fixed γ of the literal form."""
-    if gamma == "theorem":
-        return theorem_gamma(problem)
-    return 100.0 if gamma is None else float(gamma)
-
-
 def num_rounds(options: Options) -> int:
     """R, as asked for or by default."""
     return options.rounds if options.rounds is not None else (12 if options.form == "default" else 20)
@@ -177,11 +170,13 @@ def num_rounds(options: Options) -> int:
 
 def rising_gammas(options: Options, rounds: int) -> list[float]:
     """Geometric schedule of the default form's γ."""
-    first = options.gamma_first
     last = 3000.0 if options.gamma is None or options.gamma == "theorem" else float(options.gamma)
     if rounds <= 1:
         return [last] * rounds
-    return [first * (last / first) ** (r / (rounds - 1)) for r in range(rounds)]
+    return [_FIRST_GAMMA * (last / _FIRST_GAMMA) ** (r / (rounds - 1)) for r in range(rounds)]
+
+
+_FIRST_GAMMA = 10.0
 
 
 def _policy_scopes(areas: tuple[Neighbourhood, ...], default: bool) -> list[tuple[Variable, ...]]:
