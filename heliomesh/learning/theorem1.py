@@ -171,7 +171,7 @@ def _largest_curvature(loss: Loss, point: Tensor, samples: Indices) -> float:
     direction = torch.cos(torch.arange(len(point), dtype=torch.float32) ** 2)  # any that is the same every time
     for _ in range(_POWER_ITERATIONS):
         unit = direction / direction.norm().clamp_min(_TINY)
-        direction = vhp(lambda weights: loss(weights, samples), point, unit)[1]
+        direction = vhp(lambda weights: loss(weights, samples), point, unit)[1]  # type: ignore[no-untyped-call]
     return float(direction.norm())
 
 

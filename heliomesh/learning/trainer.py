@@ -210,9 +210,8 @@ class Training:
         tensors = {name: stack[member.rows] for name, stack in state.items()}
         tensors["losses"] = torch.from_numpy(np.array(losses).reshape(-1, member.topology.num_devices))
         tensors |= {f"{name} 0": torch.from_numpy(table) for name, table in self._curves[run].items()}
-        facts = {"strategy": self._stack.setting, "device": self._settings.device}
-        facts["second"] = time.monotonic() - self._started
-        return Checkpoint(self._done, tensors, facts)
+        facts = {"second": time.monotonic() - self._started, "strategy": self._stack.setting}
+        return Checkpoint(self._done, tensors, {**facts, "device": self._settings.device})
 
     def _restore(self, found: Sequence[Checkpoint]) -> None:
         """Go back to checkpoints, one of each run."""

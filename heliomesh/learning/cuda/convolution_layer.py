@@ -185,10 +185,10 @@ def _move_by_gradient(x: Tensor, dy: Tensor, size: Size, own: Filters, stack: Bu
     programs = triton.cdiv(filters, tile["BLOCK_M"]) * triton.cdiv(length, tile["BLOCK_N"])
     parts = _splits(stack, programs, pixels, tile["BLOCK_K"])
     partial = own.exact.new_empty((parts, *own.exact.shape) if parts > 1 else 0)
-    arrays, numbers = (dy, x, partial, own.exact, own.rounded), (stack.positions, images, parts)
+    numbers, both = (stack.positions, images, parts), (own.exact, own.rounded)
     form = size | tile | {"ALONE": parts == 1, "WHOLE": pixels % (tile["BLOCK_K"] * parts) == 0}
-    stack.launch(kernels.convolution_weight_gradient, programs * parts, *arrays, *numbers, **form)
+    stack.launch(kernels.convolution_weight_gradient, programs * parts, dy, x, partial, *both, *numbers, **form)
     if parts > 1:
-        arrays, form = (own.exact, own.rounded, partial), {"SPLITS": parts, "BLOCK": _UPDATED_ELEMENTS}
-        programs = triton.cdiv(filters * length, _UPDATED_ELEMENTS)
-        stack.launch(kernels.filter_update, programs, *arrays, stack.positions, filters * length, **form)
+        length *= filters
+        programs, form = triton.cdiv(length, _UPDATED_ELEMENTS), {"SPLITS": parts, "BLOCK": _UPDATED_ELEMENTS}
+        stack.launch(kernels.filter_update, programs, *both, partial, stack.positions, length, **form)
