@@ -236,9 +236,8 @@ class Training:
         expected |= {"losses": (*losses[:1], devices), "metrics 0": (len(COLUMNS), *evaluated)}
         expected |= dict.fromkeys(("accuracy 0", "loss 0"), (*evaluated, devices))
         for name in sorted(expected.keys() | shapes.keys()):
-            if expected.get(name) != shapes.get(name):
-                actual = f"shape {shapes.get(name)}"
-                raise CheckpointError("checkpoint", f"{name} of shape {expected.get(name)}", actual)
+            right, shape = expected.get(name), shapes.get(name)
+            CheckpointError.when(right != shape, "checkpoint", f"{name} of shape {right}", f"shape {shape}")
 
     def runs(self) -> list[Run]:
         """The finished runs."""
