@@ -28,17 +28,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from heliomesh.common import catalog
 from heliomesh.physics.topology import Topology
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.schema import AGGREGATION_CATALOG, BUILT_IN_RULES, variant
 
 Rule = str  # model, update, renormalized, reassigned, or a name of the catalog
 Bools = npt.NDArray[np.bool_]
 # (after, reference, target, landing): row ``landing[n]`` of ``target`` becomes the n-th mixed row; matrices are
 # (row, parameter) views of one range of parameters
-Mix = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, npt.NDArray[np.int64]], None]
+Mix = Callable[[Tensor, Tensor, Tensor, npt.NDArray[np.int64]], None]
 
 WORKSPACE_BYTES = 256 * 2**20  # what averaging in place may hold beside the weights
 _DENSE_EIGENVALUES = 1000  # devices up to which all eigenvalues take less than a second
@@ -50,25 +51,25 @@ _ROUNDING = -1e-9  # rounding of a zero eigenvalue
 class Arrived:
     """What one device knows at the end of a slot in which at least one packet reached it."""
 
-    own: torch.Tensor  # (parameter,) its weights after local training, w_i½
-    received: torch.Tensor  # (packet, parameter) what arrived of neighbours' w_j½; one's own where nothing was sent
-    weight: torch.Tensor  # (packet,) their mixing weights a_ij, of the weights' type
+    own: Tensor  # (parameter,) its weights after local training, w_i½
+    received: Tensor  # (packet, parameter) what arrived of neighbours' w_j½; one's own where nothing was sent
+    weight: Tensor  # (packet,) their mixing weights a_ij, of the weights' type
     own_weight: float  # a_ii; it and the weights of all neighbours sum to one
 
 
 # A rule from outside: the weights (parameter,) with which the device leaves the slot, without changing its inputs.
-Mixing = Callable[[Arrived], torch.Tensor]
+Mixing = Callable[[Arrived], Tensor]
 
 
 def aggregate(
     rule: Rule,
     topology: Topology,
-    before: torch.Tensor | None,
-    after: torch.Tensor,
+    before: Tensor | None,
+    after: Tensor,
     delivered: Bools,
     trained: Bools,
-    out: torch.Tensor,
-    sent: torch.Tensor | None = None,
+    out: Tensor,
+    sent: Tensor | None = None,
 ) -> None:
     """Write the weights with which every device leaves the slot into ``out``.
 
@@ -88,7 +89,11 @@ def aggregate(
     if trained.size != after.numel() // after.shape[-1]:
         expected = f"one entry per run and device of weights {tuple(after.shape)}"
         raise ValueError(f"trained: expected {expected}, actual shape {trained.shape}")
-    source, reference = _rows_of_terms(rule, before, after, sent)
+    models, source = _matrix(after), _matrix(after if sent is None else sent)
+    reference = models if before is None or rule != "update" else _matrix(before)
+    if reference is not models and sent is not None:  # the own term of `update` is exact, so packets follow as rows
+        source = torch.cat([models, source])
+        reference = torch.cat([reference, torch.zeros_like(models)])  # Δ − 0
     first_packet = len(source) - trained.size
     terms = _terms(rule, topology, np.atleast_2d(delivered), np.atleast_2d(trained), first_packet)
     if out.data_ptr() != reference.data_ptr():
@@ -97,29 +102,8 @@ def aggregate(
         _mix_in_chunks(terms, source, reference, _matrix(out), partial=sent is not None)
 
 
-def _rows_of_terms(
-    rule: Rule, before: torch.Tensor | None, after: torch.Tensor, sent: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What terms add and what they subtract, (row, parameter) each.
-
-    The own term of `update` is exact. So packets follow the devices there, as rows of their own, Δ − 0.
-    """
-    models = _matrix(after)
-    if rule != "update" or before is None:
-        return models if sent is None else _matrix(sent), models
-    if sent is None:
-        return models, _matrix(before)
-    packets = _matrix(sent)
-    return torch.cat([models, packets]), torch.cat([_matrix(before), torch.zeros_like(packets)])
-
-
 def _mix_by_device(
-    rule: Rule,
-    topology: Topology,
-    after: torch.Tensor,
-    delivered: Bools,
-    out: torch.Tensor,
-    sent: torch.Tensor | None,
+    rule: Rule, topology: Topology, after: Tensor, delivered: Bools, out: Tensor, sent: Tensor | None
 ) -> None:
     """Apply a rule of the catalog to every device that received anything; ``delivered`` (run, edge)."""
     mix: Mixing = catalog.function(variant(AGGREGATION_CATALOG, rule, "learning.aggregation"), "mix")
@@ -136,10 +120,11 @@ def _mix_by_device(
         if sent is not None:
             received = torch.where(received.isnan(), models[row], received)
         made = mix(Arrived(models[row], received, weight, own_weight))
-        if not isinstance(made, torch.Tensor) or made.shape != models[row].shape:
-            actual = tuple(made.shape) if isinstance(made, torch.Tensor) else type(made).__name__
-            expected = f"{rule!r} to return weights of shape {tuple(models[row].shape)}"
-            raise ScenarioError("learning.aggregation", expected, actual)
+        shape, actual = (
+            tuple(models[row].shape),
+            tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__,
+        )
+        refuse(actual != shape, "learning.aggregation", f"{rule!r} to return weights of shape {shape}", actual)
         mixed[row] = made.clone()  # it may be a view of what is about to change
     if out.data_ptr() != after.data_ptr():
         out.copy_(after)
@@ -147,7 +132,7 @@ def _mix_by_device(
         _matrix(out)[row] = made
 
 
-def _matrix(weights: torch.Tensor) -> torch.Tensor:
+def _matrix(weights: Tensor) -> Tensor:
     """(row, parameter), with runs and devices in one axis."""
     return weights.view(-1, weights.shape[-1])
 
@@ -198,9 +183,7 @@ def _terms(rule: Rule, topology: Topology, delivered: Bools, trained: Bools, fir
     return _Terms(np.unique(receiver), receiver, sender, anchor, coefficient)
 
 
-def _mix_in_chunks(
-    terms: _Terms, after: torch.Tensor, reference: torch.Tensor, out: torch.Tensor, partial: bool
-) -> None:
+def _mix_in_chunks(terms: _Terms, after: Tensor, reference: Tensor, out: Tensor, partial: bool) -> None:
     """Mix one range of parameters after the other; where ``out`` is read too, the range's results wait beside it."""
     parameters, num_rows = out.shape[1], len(terms.rows)
     mix, widest = _mix_for(terms, out, partial)
@@ -218,7 +201,7 @@ def _mix_in_chunks(
         out[:, columns].index_copy_(0, rows, waiting)
 
 
-def _mix_for(terms: _Terms, out: torch.Tensor, partial: bool) -> tuple[Mix, int]:
+def _mix_for(terms: _Terms, out: Tensor, partial: bool) -> tuple[Mix, int]:
     """How to mix where ``out`` lives, and the most parameters at once; ``partial``: packets may have NaN entries."""
     if not out.is_cuda or importlib.util.find_spec("triton") is None:  # Triton comes with PyTorch for accelerators
         return _row_mix(terms, partial), _CPU_WIDTH
@@ -237,9 +220,7 @@ def _row_mix(terms: _Terms, partial: bool) -> Mix:
     rows, start = terms.rows.tolist(), terms.start.tolist()
     sender, anchor, coefficient = terms.sender.tolist(), terms.anchor.tolist(), terms.coefficient.tolist()
 
-    def mix(
-        after: torch.Tensor, reference: torch.Tensor, target: torch.Tensor, landing: npt.NDArray[np.int64]
-    ) -> None:
+    def mix(after: Tensor, reference: Tensor, target: Tensor, landing: npt.NDArray[np.int64]) -> None:
         after_row, reference_row, target_row = after.unbind(), reference.unbind(), target.unbind()
         difference = target.new_empty(target.shape[1])
         for index, place in enumerate(landing.tolist()):
@@ -282,9 +263,6 @@ def check_contraction(rule: Rule, topology: Topology, allow_divergence: bool) ->
     if rule != "update" or allow_divergence:
         return
     smallest = smallest_eigenvalue(topology)
-    if smallest < _ROUNDING:
-        raise ScenarioError(
-            "learning.aggregation",
-            "expected a mixing matrix without negative eigenvalues for 'update' (network.mixing = 'lazy-metropolis') "
-            f"or learning.allow_divergence = true, actual smallest eigenvalue {smallest:.4g}",
-        )
+    matrix = "a mixing matrix without negative eigenvalues for 'update' (network.mixing = 'lazy-metropolis')"
+    expected = f"{matrix} or learning.allow_divergence = true"
+    refuse(smallest < _ROUNDING, "learning.aggregation", expected, f"smallest eigenvalue {smallest:.4g}")

@@ -135,9 +135,9 @@ def check_trace(job: TrainJob, topology: Topology) -> None:
     for what, expected, actual in sizes:
         TraceError.when(actual != expected, "trace", f"{expected} {what}, as the scenario has", f"number {actual}")
     ends = ((topology.edge_receiver, trace.edge_receiver), (topology.edge_sender, trace.edge_sender))
-    if not all(np.array_equal(expected, actual) for expected, actual in ends):
-        found = f"network has {len(trace.edge_receiver)} edges or other neighbours"
-        raise TraceError("trace", f"the scenario's {topology.num_edges} directed edges", found)
+    equal = all(np.array_equal(expected, actual) for expected, actual in ends)
+    found = f"network has {len(trace.edge_receiver)} edges or other neighbours"
+    TraceError.when(not equal, "trace", f"the scenario's {topology.num_edges} directed edges", found)
 
 
 def shared_learning(jobs: Sequence[TrainJob]) -> Learning:

@@ -33,9 +33,9 @@ def moving_layers(parameters: Mapping[str, Tensor], learning_rate: float = 0.0) 
     Those that require a gradient move, but for parameters of norms: see `move_the_rest`.
     """
 
-    def own(operation: Any) -> list[Any]:
-        names = (operation.weight, operation.bias)
-        return [None if name is None else parameters[name] for name in names]
+    def own(operation: Any) -> tuple[Any, Any]:
+        weight, bias = (None if name is None else parameters[name] for name in (operation.weight, operation.bias))
+        return weight, bias
 
     def dense(operation: graph.Dense, x: Tensor) -> Tensor:
         weight, bias = own(operation)

@@ -7,16 +7,15 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
 
 def check_precision(precision: str) -> None:
     """Refuse an unknown precision."""
-    if precision not in get_args(Precision):
-        known = ", ".join(get_args(Precision))
-        raise ScenarioError("learning.precision", f"one of {known}", f"value {precision!r}")
+    known = get_args(Precision)
+    refuse(precision not in known, "learning.precision", f"one of {', '.join(known)}", f"value {precision!r}")
 
 
 def activation_type(precision: Precision, weights: torch.dtype = torch.float32) -> torch.dtype:

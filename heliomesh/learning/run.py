@@ -98,8 +98,8 @@ class Run:
         if WEIGHTS not in manifest["sha256"]:
             return cls(columns, accuracy, loss, torch.empty(accuracy.shape[1], 0), provenance)
         tensors = read_tensors(source / WEIGHTS, TrainingError)
-        if list(tensors) != ["weights"]:
-            raise TrainingError(source / WEIGHTS, "one tensor weights", f"names {list(tensors)}")
+        names = list(tensors)
+        TrainingError.when(names != ["weights"], source / WEIGHTS, "one tensor weights", f"names {names}")
         return cls(columns, accuracy, loss, tensors["weights"], provenance)
 
 

@@ -21,11 +21,12 @@ def told_difference(stored: object, wanted: object, path: str = "") -> tuple[str
     if stored == wanted:
         return None
     ones, others = _parts(stored, wanted), _parts(wanted, stored)
-    for name in () if ones is None or others is None else dict.fromkeys((*ones, *others)):
-        inner = f"{path}.{name}".removeprefix(".")
-        found = told_difference(ones.get(name, _ABSENT), others.get(name, _ABSENT), inner)
-        if found is not None:
-            return found
+    if ones is not None and others is not None:
+        for name in dict.fromkeys((*ones, *others)):
+            inner = f"{path}.{name}".removeprefix(".")
+            found = told_difference(ones.get(name, _ABSENT), others.get(name, _ABSENT), inner)
+            if found is not None:
+                return found
     return path, _short(path, stored), _short(path, wanted)
 
 

@@ -1,5 +1,8 @@
 """Losses and scores of several rows, side by side or one after the other, a bounded number of samples at once."""
 
+# PyTorch's `split` has no types.
+# mypy: allow-untyped-calls
+
 from collections.abc import Callable, Iterable
 from itertools import starmap
 from typing import Any

@@ -33,11 +33,10 @@ class TrainJob:
 
     def __post_init__(self) -> None:
         TraceError.when(self.training_seed < 0, "seed", "at least 0", f"value {self.training_seed}")
-        if self.training_seed >= 2**63:  # no column of whole numbers holds it
-            raise TraceError("seed", "less than 2^63", f"value {self.training_seed}")
-        episodes = len(self.trace.scheduled)
-        if not 0 <= self.episode < episodes:
-            raise TraceError("episode", f"0 to {episodes - 1}, as the trace has", f"value {self.episode}")
+        # no column of whole numbers holds more
+        TraceError.when(self.training_seed >= 2**63, "seed", "less than 2^63", f"value {self.training_seed}")
+        episodes, expected = len(self.trace.scheduled), f"0 to {len(self.trace.scheduled) - 1}, as the trace has"
+        TraceError.when(not 0 <= self.episode < episodes, "episode", expected, f"value {self.episode}")
 
     @property
     def training_seed(self) -> int:

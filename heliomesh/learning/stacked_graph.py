@@ -148,7 +148,7 @@ def with_fused_pools(program: Program) -> Program:
     def rule(program: Program, pool: Instruction) -> Merged | None:
         known = pool.is_kind("max_pool") and pool.operation.window
         relu = program.only_producer(pool.inputs[0], "relu") if known else None
-        return relu and (FusedPool(pool.operation.window), relu.inputs, (relu,))
+        return None if relu is None else (FusedPool(pool.operation.window), relu.inputs, (relu,))
 
     return program.merged(rule)
 

@@ -23,7 +23,7 @@ from heliomesh.learning.scoring import in_pieces
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Samples, Scores, Strategy, flat_weights, joined
 from heliomesh.learning.stacked_graph import FIELD
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.schema import Learning
 from heliomesh.tasks.dataset import Dataset, find_dataset
 from heliomesh.tasks.model import is_perceptron
@@ -102,9 +102,8 @@ class Chosen:
 
     def _shrink(self, rows_at_once: int) -> None:
         """Try half as many rows at once, from now on."""
-        if rows_at_once == 1:
-            expected = f"one batch to fit into the memory of {self.device}"
-            raise ScenarioError("learning.batch", expected, "value needs more")
+        expected = f"one batch to fit into the memory of {self.device}"
+        refuse(rows_at_once == 1, "learning.batch", expected, "value needs more")
         self.rows_at_once = rows_at_once // 2
         self._stage = None
         torch.cuda.empty_cache()
@@ -185,8 +184,8 @@ def choose_for(learning: Learning, model: nn.Module, samples: Samples, precision
     steps, batch = learning.local_steps, learning.batch
     if is_plain_sgd(learning):
         return choose(model, samples, steps, batch, precision, strategy)
-    if strategy.partition(":")[0] not in ("auto", "loop"):
-        raise ScenarioError("strategy", "auto or loop with learning.optimizer", f"value {strategy!r}")
+    other = strategy.partition(":")[0] not in ("auto", "loop")
+    refuse(other, "strategy", "auto or loop with learning.optimizer", f"value {strategy!r}")
     chosen = choose(model, samples, steps, batch, precision, "loop")
     loop: Any = chosen.inner
     chosen.inner = replace(loop, optimiser=optimiser_factory(learning, model))
@@ -213,7 +212,7 @@ def check_strategy(strategy: str) -> None:
     """Refuse an unknown strategy."""
     name, _, manner = strategy.partition(":")
     known = catalog.names(STRATEGY_CATALOG)
-    if strategy not in ("auto", "fused:compiled") and (name not in known or manner not in ("", "eager")):
-        expected = f"auto or one of {', '.join(known)}, followed by ':eager' or nothing"
-        hint = "" if name in known else catalog.nearest(name, known)
-        raise ScenarioError(FIELD, expected, f"value {strategy!r}{hint}")
+    right = strategy in ("auto", "fused:compiled") or (name in known and manner in ("", "eager"))
+    hint = "" if name in known else catalog.nearest(name, known)
+    expected = f"auto or one of {', '.join(known)}, followed by ':eager' or nothing"
+    refuse(not right, FIELD, expected, f"value {strategy!r}{hint}")

@@ -105,9 +105,8 @@ def diagnose(
         The constants, and the terms of the bound for the episode.
     """
     TrainJob(scenario, trace, episode)  # refuses an episode that the trace does not have
-    if trace.scheduled.shape[-1] != scenario.network.devices:
-        devices = scenario.network.devices
-        raise TraceError("trace", f"one of {devices} devices", f"number {trace.scheduled.shape[-1]}")
+    devices, actual = scenario.network.devices, trace.scheduled.shape[-1]
+    TraceError.when(actual != devices, "trace", f"one of {devices} devices", f"number {actual}")
     dataset = given_or_loaded(dataset, scenario.learning)
     problem, settings, seed = build(scenario), scenario.learning, int(run.provenance["seed"])
     partition = split(dataset.train_labels, settings, problem.num_devices, stream(seed, "partition"))
@@ -171,7 +170,7 @@ def _largest_curvature(loss: Loss, point: Tensor, samples: Indices) -> float:
     direction = torch.cos(torch.arange(len(point), dtype=torch.float32) ** 2)  # any that is the same every time
     for _ in range(_POWER_ITERATIONS):
         unit = direction / direction.norm().clamp_min(_TINY)
-        direction = vhp(lambda weights: loss(weights, samples), point, unit)[1]
+        direction = vhp(lambda weights: loss(weights, samples), point, unit)[1]  # type: ignore[no-untyped-call]
     return float(direction.norm())
 
 

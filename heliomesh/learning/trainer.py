@@ -210,9 +210,8 @@ class Training:
         tensors = {name: stack[member.rows] for name, stack in state.items()}
         tensors["losses"] = torch.from_numpy(np.array(losses).reshape(-1, member.topology.num_devices))
         tensors |= {f"{name} 0": torch.from_numpy(table) for name, table in self._curves[run].items()}
-        facts = {"strategy": self._stack.setting, "device": self._settings.device}
-        facts["second"] = time.monotonic() - self._started
-        return Checkpoint(self._done, tensors, facts)
+        facts = {"second": time.monotonic() - self._started, "strategy": self._stack.setting}
+        return Checkpoint(self._done, tensors, {**facts, "device": self._settings.device})
 
     def _restore(self, found: Sequence[Checkpoint]) -> None:
         """Go back to checkpoints, one of each run."""
@@ -237,9 +236,8 @@ class Training:
         expected |= {"losses": (*losses[:1], devices), "metrics 0": (len(COLUMNS), *evaluated)}
         expected |= dict.fromkeys(("accuracy 0", "loss 0"), (*evaluated, devices))
         for name in sorted(expected.keys() | shapes.keys()):
-            if expected.get(name) != shapes.get(name):
-                actual = f"shape {shapes.get(name)}"
-                raise CheckpointError("checkpoint", f"{name} of shape {expected.get(name)}", actual)
+            right, shape = expected.get(name), shapes.get(name)
+            CheckpointError.when(right != shape, "checkpoint", f"{name} of shape {right}", f"shape {shape}")
 
     def runs(self) -> list[Run]:
         """The finished runs."""

@@ -77,9 +77,9 @@ def given_or_loaded(given: Dataset | None, settings: Learning) -> Dataset:
 def load_dataset(settings: Learning) -> Dataset:
     """The dataset that a scenario's ``[learning]`` names; raises ScenarioError for a name the catalog lacks."""
     dataset: Dataset = catalog.function(find_dataset(settings), "load")(settings)
-    if not isinstance(dataset, Dataset):
-        expected = f"a Dataset from {settings.dataset!r}, as dataset_from_arrays makes it"
-        raise DatasetError("learning.dataset", expected, f"value of type {type(dataset).__name__}")
+    expected = f"a Dataset from {settings.dataset!r}, as dataset_from_arrays makes it"
+    actual = f"value of type {type(dataset).__name__}"
+    DatasetError.when(not isinstance(dataset, Dataset), "learning.dataset", expected, actual)
     return held_out(dataset, settings.validation)
 
 
@@ -150,9 +150,8 @@ def dataset_from_arrays(
         Where shapes, numbers or labels do not fit.
     """
     train, test = _inputs("train_inputs", train_inputs), _inputs("test_inputs", test_inputs)
-    if train.shape[1:] != test.shape[1:]:
-        expected = f"samples of shape {train.shape[1:]} as in train_inputs"
-        raise DatasetError("test_inputs", expected, f"shape {test.shape[1:]}")
+    shape, other = train.shape[1:], test.shape[1:]
+    DatasetError.when(shape != other, "test_inputs", f"samples of shape {shape} as in train_inputs", f"shape {other}")
     train_classes = _labels("train_labels", train_labels, len(train))
     test_classes = _labels("test_labels", test_labels, len(test))
     if num_classes is None:
@@ -180,25 +179,22 @@ def _inputs(field: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
     array = _numeric(field, values)
     if array.ndim == 3:
         array = array[:, None]
-    if array.ndim not in (2, 4):
-        axes = "(sample, channel, height, width), (sample, height, width) or (sample, feature)"
-        raise DatasetError(field, f"axes {axes}", f"shape {array.shape}")
+    axes = "axes (sample, channel, height, width), (sample, height, width) or (sample, feature)"
+    DatasetError.when(array.ndim not in (2, 4), field, axes, f"shape {array.shape}")
     DatasetError.when(0 in array.shape, field, "at least one sample and one value each", f"shape {array.shape}")
     with np.errstate(over="ignore"):  # too large for float32 becomes infinite and is refused below
         inputs = np.array(array, np.float32)
     finite = np.isfinite(inputs).reshape(len(inputs), -1).all(1)
-    if not finite.all():
-        actual = f"{int((~finite).sum())}, the first at index {int(finite.argmin())}"
-        wrong = "number of samples with NaN or infinite values"
-        raise DatasetError(field, "finite numbers", f"{wrong} {actual}")
+    wrong = f"{int((~finite).sum())}, the first at index {int(finite.argmin())}"
+    actual = f"number of samples with NaN or infinite values {wrong}"
+    DatasetError.when(not finite.all(), field, "finite numbers", actual)
     return inputs
 
 
 def _labels(field: str, values: npt.ArrayLike, num_samples: int) -> npt.NDArray[np.int64]:
     array = _numeric(field, values)
-    if array.shape != (num_samples,):
-        expected = f"one label for each of the {num_samples} samples"
-        raise DatasetError(field, expected, f"shape {array.shape}")
+    expected = f"one label for each of the {num_samples} samples"
+    DatasetError.when(array.shape != (num_samples,), field, expected, f"shape {array.shape}")
     _check_all(field, np.isfinite(array) & (array == np.floor(array)), array, "whole numbers")
     near = (array > -_MOST_CLASSES) & (array < _MOST_CLASSES)
     _check_all(field, near, array, f"labels below {_MOST_CLASSES}")

@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 
 from heliomesh.common import catalog
 from heliomesh.common.streams import stream
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.schema import variant
 
 MODEL_CATALOG = "heliomesh.tasks.models"
@@ -59,23 +59,20 @@ def _check_once(factory: Factory, name: str, input_shape: InputShape, num_classe
     _check(_called(factory, name, input_shape, num_classes, buffers), input_shape, num_classes)
 
 
-def _refused(expected: str, actual: str) -> ScenarioError:
-    return ScenarioError(_FIELD, expected, actual)
+def _refuse(wrong: object, expected: str, actual: str) -> None:
+    refuse(wrong, _FIELD, expected, actual)
 
 
 def _factory(name: str, input_shape: InputShape) -> Factory:
     known, size = catalog.names(MODEL_CATALOG), input_shape[1:]
     if name == "auto":
-        if size not in _AUTO:
-            wanted = f"one of {', '.join(known)} or module:factory for inputs of {'×'.join(map(str, size))}"
-            raise _refused(f"{wanted}, which 'auto' has no model for", "value 'auto'")
+        wanted = f"one of {', '.join(known)} or module:factory for inputs of {'×'.join(map(str, size))}"
+        _refuse(size not in _AUTO, f"{wanted}, which 'auto' has no model for", "value 'auto'")
         name = _AUTO[size]
-    if name not in known and ":" not in name:
-        hint = catalog.nearest(name, known)
-        raise _refused(f"auto, {', '.join(known)} or module:factory", f"value {name!r}{hint}")
+    wrong, hint = name not in known and ":" not in name, catalog.nearest(name, known)
+    _refuse(wrong, f"auto, {', '.join(known)} or module:factory", f"value {name!r}{hint}")
     factory = catalog.function(variant(MODEL_CATALOG, name, _FIELD), "build")
-    if not callable(factory):
-        raise _refused("a function or class", f"value {name!r} names {_kind(factory)}")
+    _refuse(not callable(factory), "a function or class", f"value {name!r} names {_kind(factory)}")
     return factory  # type: ignore[no-any-return]
 
 
@@ -91,9 +88,8 @@ def _called(factory: Factory, name: str, input_shape: InputShape, num_classes: i
         model = factory(input_shape, num_classes)
     except Exception as error:  # the user's code, or a shape too small for the layers
         wanted = f"a model for inputs {list(input_shape)} and {num_classes} classes"
-        raise _refused(wanted, f"value {name!r} raised {type(error).__name__}: {error}") from error
-    if not isinstance(model, nn.Module):
-        raise _refused(f"a torch.nn.Module from {name!r}", f"value {_kind(model)}")
+        raise ScenarioError(_FIELD, wanted, f"value {name!r} raised {type(error).__name__}: {error}") from error
+    _refuse(not isinstance(model, nn.Module), f"a torch.nn.Module from {name!r}", f"value {_kind(model)}")
     for layer in model.modules() if buffers == "drop" else ():
         if isinstance(layer, _NormBase):  # it uses the statistics of the batch at hand from now on, always
             layer.track_running_stats = False
@@ -117,11 +113,9 @@ def _check(model: nn.Module, input_shape: InputShape, num_classes: int) -> None:
         second = _probe(model, input_shape, num_classes)
         _check_repeatable(model, first.equal(second) and generator.equal(torch.default_generator.get_state()))
         after = _python_state(model)
-        changed = sorted(name for name in {*state, *after} if name not in state or state[name] != after.get(name))
-        if changed:
-            reason = "devices that are stacked share one module"
-            expected = f"a model without state besides its parameters, because {reason}"
-            raise _refused(expected, f"value changes its attribute {changed[0]!r} in its forward pass")
+        changed = sorted(name for name in {*state, *after} if name not in state or state[name] != after.get(name))[:1]
+        expected = "a model without state besides its parameters, because devices that are stacked share one module"
+        _refuse(changed, expected, f"value changes its attribute {', '.join(map(repr, changed))} in its forward pass")
     _check_buffers(model, kept)
 
 
@@ -133,37 +127,34 @@ def _probe(model: nn.Module, input_shape: InputShape, num_classes: int) -> torch
             output = model(batch.reshape(_PROBE_BATCH, *input_shape))
     except Exception as error:  # the user's code may raise anything
         wanted = f"a model that takes inputs {[_PROBE_BATCH, *input_shape]} (batch, …)"
-        raise _refused(wanted, f"result {type(error).__name__}: {error}") from error
+        raise ScenarioError(_FIELD, wanted, f"result {type(error).__name__}: {error}") from error
     actual = list(output.shape) if isinstance(output, torch.Tensor) else _kind(output)
-    if actual != [_PROBE_BATCH, num_classes]:
-        raise _refused(f"outputs of shape {[_PROBE_BATCH, num_classes]} (batch, class)", f"result {actual}")
+    shape = [_PROBE_BATCH, num_classes]
+    _refuse(actual != shape, f"outputs of shape {shape} (batch, class)", f"result {actual}")
     return output  # type: ignore[no-any-return]
 
 
 def _check_buffers(model: nn.Module, kept: dict[str, torch.Tensor]) -> None:
-    changed = [name for name, buffer in model.named_buffers() if name not in kept or not buffer.equal(kept[name])]
-    if changed:
-        raise _refused(
-            "a model without state besides its parameters, because averaging weights does not average "
-            "running statistics (use GroupNorm, or learning.buffers = 'drop' for BatchNorm without them)",
-            f"value changes {changed[0]!r} in training",
-        )
+    buffers = model.named_buffers()
+    changed = [repr(name) for name, buffer in buffers if name not in kept or not buffer.equal(kept[name])]
+    reason = "averaging weights does not average running statistics"
+    remedy = "use GroupNorm, or learning.buffers = 'drop' for BatchNorm without them"
+    expected = f"a model without state besides its parameters, because {reason} ({remedy})"
+    _refuse(changed, expected, f"value changes {', '.join(changed[:1])} in training")
 
 
 def _check_parameters(model: nn.Module) -> None:
     kinds = {parameter.dtype for parameter in model.parameters()}
-    if kinds != {torch.float32}:
-        actual = ", ".join(sorted(map(str, kinds))) or "no parameters"
-        raise _refused("a model with parameters of type float32", f"value has {actual}")
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise _refused("a model with parameters to train", "value has frozen ones only")
+    actual = ", ".join(sorted(map(str, kinds))) or "no parameters"
+    _refuse(kinds != {torch.float32}, "a model with parameters of type float32", f"value has {actual}")
+    trains = any(parameter.requires_grad for parameter in model.parameters())
+    _refuse(not trains, "a model with parameters to train", "value has frozen ones only")
     # rows hold every parameter once: two that share memory would come apart
     named = model.named_parameters()
     spans = sorted((value.data_ptr(), value.data_ptr() + value.nbytes, name) for name, value in named)
     for (_, end, name), (start, _, other) in pairwise(spans):
-        if start < end:
-            expected = "parameters with memory of their own (to share one, assign the Parameter itself, not its data)"
-            raise _refused(expected, f"value has {name!r} and {other!r} in the same memory")
+        expected = "parameters with memory of their own (to share one, assign the Parameter itself, not its data)"
+        _refuse(start < end, expected, f"value has {name!r} and {other!r} in the same memory")
 
 
 def _python_state(model: nn.Module) -> dict[str, object]:
@@ -200,9 +191,6 @@ def _told(value: object, depth: int = _STATE_DEPTH) -> object:
 def _check_repeatable(model: nn.Module, repeats: bool) -> None:
     """Random layers draw from one global generator: who draws what would depend on how devices are stacked."""
     dropout = [name for name, layer in model.named_modules() if isinstance(layer, _DropoutNd) and layer.p > 0]
-    if dropout or not repeats:
-        raise _refused(
-            "a model without randomness in its forward pass, because a device's draws would depend on which "
-            "devices train beside it (leave dropout out or set p = 0)",
-            f"value is random{f' in {dropout[0]!r}' if dropout else ''}",
-        )
+    reason = "a device's draws would depend on which devices train beside it (leave dropout out or set p = 0)"
+    expected = f"a model without randomness in its forward pass, because {reason}"
+    _refuse(dropout or not repeats, expected, f"value is random{f' in {dropout[0]!r}' if dropout else ''}")

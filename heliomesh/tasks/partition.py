@@ -77,9 +77,8 @@ def split(
     samples = len(by_sample)
     if settings.partition == "indices":
         return _explicit(settings.indices, samples, devices)
-    if samples < devices:
-        expected = f"at most {samples}, one training sample for each"
-        raise ScenarioError("network.devices", expected, f"value {devices}")
+    expected = f"at most {samples}, one training sample for each"
+    refuse(samples < devices, "network.devices", expected, f"value {devices}")
     match settings.partition:
         case "iid":
             owner = np.repeat(np.arange(devices), _even_sizes(samples, devices, rng))
@@ -118,10 +117,8 @@ def _even_sizes(samples: int, parts: int, rng: np.random.Generator) -> Indices:
 def _shards(labels: Indices, shards_per_device: int, devices: int, rng: np.random.Generator) -> Indices:
     """Sort by class, cut into equal shards and give every device the same number of them at random."""
     samples, shards = len(labels), devices * shards_per_device
-    if shards > samples:
-        most = f"{samples // devices}, a sample for each shard of {devices} devices ({samples} training samples)"
-        problem = f"expected at most {most}, actual value {shards_per_device}"
-        raise ScenarioError("learning.shards_per_device", problem)
+    most = f"{samples // devices}, a sample for each shard of {devices} devices ({samples} training samples)"
+    refuse(shards > samples, "learning.shards_per_device", f"at most {most}", f"value {shards_per_device}")
     shuffled = rng.permutation(samples)
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     owner_of_shard = rng.permutation(np.repeat(np.arange(devices), shards_per_device))
@@ -133,9 +130,8 @@ def _shards(labels: Indices, shards_per_device: int, devices: int, rng: np.rando
 def _dirichlet(labels: Indices, settings: Learning, devices: int, rng: np.random.Generator) -> Partition:
     """Share every class among devices in proportions ~ Dir(alpha), then move samples to devices with too few."""
     samples, fewest = len(labels), settings.min_samples
-    if devices * fewest > samples:
-        most = f"{samples // devices}, the share of each of {devices} devices in {samples} training samples"
-        raise ScenarioError("learning.min_samples", f"at most {most}", f"value {fewest}")
+    most = f"{samples // devices}, the share of each of {devices} devices in {samples} training samples"
+    refuse(devices * fewest > samples, "learning.min_samples", f"at most {most}", f"value {fewest}")
     owner = np.empty(samples, dtype=np.int64)
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))

@@ -200,9 +200,8 @@ def in_float64(replay):
 
     No two inputs are equal: equal changes of two weights would differ by rounding only, and so which is sent.
     """
-    for name in ("weights", "_before", "_packets", "_momentum", "_feedback"):
-        if getattr(replay, name) is not None:
-            setattr(replay, name, getattr(replay, name).double())
+    replay._stacks = {name: stack.double() for name, stack in replay._stacks.items()}
+    replay.weights = replay._stacks["weights"]
     inputs = replay.samples.inputs.double()
     noise = torch.rand(inputs.shape, dtype=inputs.dtype, generator=torch.Generator().manual_seed(0))
     replay.samples = type(replay.samples)(inputs + 0.1 * noise, replay.samples.labels)

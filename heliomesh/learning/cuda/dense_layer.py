@@ -15,7 +15,6 @@ from heliomesh.learning.stacked_graph import Dense
 
 LARGEST_BATCH = 128  # the backward pass holds a whole minibatch in registers
 _ROUNDED_ELEMENTS = 8192
-_SMALL_BLOCKS = {"BLOCK_I": 32, "num_warps": 4, "num_stages": 2}  # of the forward pass in float32
 _LEAST_RANK_RATIO = 3  # of a layer's width to the rank of a slot's change, from which on it is written once
 
 
@@ -43,24 +42,20 @@ class DenseStep(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: Tensor, operation: Dense, stack: Buffers, step: int) -> Tensor:
         """Return x wᵀ + b."""
-        x = x.contiguous()
+        x, earlier = x.contiguous(), stack.earlier.get(operation.weight)
         ctx.save_for_backward(x)
         ctx.operation, ctx.stack, ctx.step = operation, stack, step
-        outputs, inputs = stack.shape(operation.weight)
-        images, half = len(x) // stack.positions, x.dtype is torch.bfloat16
-        earlier, block_b = stack.earlier.get(operation.weight), power_of_two(images, 16, 64)
+        weights, sizes, form = _given(x, operation, stack, step)
+        images, _, outputs, *_ = sizes
         if earlier is not None:
             _multiply(stack, x, earlier.inputs, earlier.input_products, step)
-        y = x.new_empty(len(x), outputs)
+        y, block_b = x.new_empty(len(x), outputs), power_of_two(images, 16, 64)
         before = (x, x) if earlier is None else (earlier.input_products, earlier.gradients)
-        sizes = (images, inputs, outputs, *_steps(earlier, step))
-        blocks = {"BLOCK_B": block_b, "BLOCK_R": power_of_two(images, 16, LARGEST_BATCH), "BLOCK_O": 64}
-        blocks |= {"BLOCK_I": 64, "num_warps": 8, "num_stages": 4} if half else _SMALL_BLOCKS
-        form = _constants(operation, stack, earlier) | blocks
+        form |= {"BLOCK_B": block_b, "BLOCK_R": power_of_two(images, 16, LARGEST_BATCH), "BLOCK_O": 64}
+        half = {"BLOCK_I": 64, "num_warps": 8, "num_stages": 4}
+        form |= half if x.dtype is torch.bfloat16 else {"BLOCK_I": 32, "num_warps": 4, "num_stages": 2}
         programs = triton.cdiv(outputs, 64) * triton.cdiv(images, block_b)
-        stack.launch(
-            kernels.linear_forward, programs, x, *_weights(operation, stack, earlier, x), y, *before, *sizes, **form
-        )
+        stack.launch(kernels.linear_forward, programs, x, *weights, y, *before, *sizes, **form)
         return y
 
     @staticmethod
@@ -68,16 +63,15 @@ class DenseStep(torch.autograd.Function):
         """Return dx, with the old weights; w −= η dyᵀ x in the same visit, or for all steps after the last."""
         (x,) = ctx.saved_tensors
         operation, stack, step, dy = ctx.operation, ctx.stack, ctx.step, dy.contiguous()
-        outputs, inputs = stack.shape(operation.weight)
-        images, earlier = len(x) // stack.positions, stack.earlier.get(operation.weight)
+        weights, sizes, form = _given(x, operation, stack, step)
+        (images, inputs, outputs, *_), earlier = sizes, stack.earlier.get(operation.weight)
         if earlier is not None:
             _multiply(stack, dy, earlier.gradients, earlier.gradient_products, step)
         dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         block_i = 128 if images <= 32 else 64  # what a program holds grows with the batch
-        arrays = dy, x, *_weights(operation, stack, earlier, x), x if dx is None else dx
+        arrays = dy, x, *weights, x if dx is None else dx
         before = (x, x) if earlier is None else (earlier.gradient_products, earlier.inputs)
-        sizes = (images, inputs, outputs, *_steps(earlier, step))
-        form = _constants(operation, stack, earlier) | {"NEEDS_INPUT": dx is not None, "MOVES": earlier is None}
+        form |= {"NEEDS_INPUT": dx is not None, "MOVES": earlier is None}
         form |= {"BLOCK_B": power_of_two(images, 16, LARGEST_BATCH), "BLOCK_O": 32, "BLOCK_I": block_i}
         form |= {"num_warps": 4, "num_stages": 4 if form["FROM_COPY"] else 2}
         stack.launch(kernels.linear_backward, triton.cdiv(inputs, block_i), *arrays, *before, *sizes, **form)
@@ -89,22 +83,18 @@ class DenseStep(torch.autograd.Function):
         return dx, None, None, None, None
 
 
-def _weights(operation: Dense, stack: Buffers, earlier: Earlier | None, unused: Tensor) -> tuple[Tensor, ...]:
-    """Weight, bias and rounded copy, as both kernels take them."""
+def _given(
+    x: Tensor, operation: Dense, stack: Buffers, step: int
+) -> tuple[tuple[Tensor, ...], tuple[int, ...], dict[str, Any]]:
+    """For both kernels: weight, bias and rounded copy; images, inputs, outputs, earlier and all steps; constants."""
+    outputs, inputs = stack.shape(operation.weight)
+    earlier = stack.earlier.get(operation.weight)
     copy = None if earlier is None else earlier.copy
-    return stack.parameter(operation.weight), stack.parameter(operation.bias), unused if copy is None else copy
-
-
-def _steps(earlier: Earlier | None, step: int) -> tuple[int, int]:
-    """Earlier steps that products need, and all steps of the slot."""
-    return (0, 1) if earlier is None else (step, earlier.inputs.shape[1])
-
-
-def _constants(operation: Dense, stack: Buffers, earlier: Earlier | None) -> dict[str, Any]:
-    """What both kernels are compiled with."""
-    from_copy = earlier is not None and earlier.copy is not None
-    aligned = stack.alignment(operation.weight)
-    return {"HAS_BIAS": operation.bias is not None, "FROM_COPY": from_copy, "ALIGNED": aligned}
+    weights = stack.parameter(operation.weight), stack.parameter(operation.bias), x if copy is None else copy
+    steps = (0, 1) if earlier is None else (step, earlier.inputs.shape[1])
+    form = {"HAS_BIAS": operation.bias is not None, "FROM_COPY": copy is not None}
+    form["ALIGNED"] = stack.alignment(operation.weight)
+    return weights, (len(x) // stack.positions, inputs, outputs, *steps), form
 
 
 def _multiply(stack: Buffers, now: Tensor, before: Tensor, products: Tensor, step: int) -> None:
