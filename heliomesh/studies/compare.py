@@ -99,17 +99,13 @@ class Comparison:
         ]
         return pd.concat(found, ignore_index=True) if found else pd.DataFrame({"planner": [], "seed": []})
 
-    def refusals(self) -> dict[str, str]:
-        """Why planners did not fit, by planner."""
-        return {row.planner: row.refusal for row in self.rows if row.refusal}
-
     def failures(self) -> dict[str, str]:
         """Why planners failed, by planner."""
         return {row.planner: row.failure for row in self.rows if row.failure}
 
     def absences(self) -> list[str]:
         """Why planners have no results, or no trained models, each in words."""
-        refused = [f"{planner} refused. {reason}" for planner, reason in self.refusals().items()]
+        refused = [f"{row.planner} refused. {row.refusal}" for row in self.rows if row.refusal]
         return refused + [f"{planner} failed. {reason}" for planner, reason in self.failures().items()]
 
     def save_runs(self, folder: str | Path) -> list[Path]:
@@ -247,11 +243,10 @@ class Asked:
         for row in rows:
             base = replace(self._job(row.scheme), seed=self.seed, training=training)
             jobs.append([] if row.plan is None else by_episode(base, train))
-            if row.plan is not None and not store.has(base, "plan"):
+            if row.plan is not None:
                 store.put_plan(base, row.plan)
             for job, trace in zip(jobs[-1], row.traces, strict=False):  # later episodes were not simulated
-                # a planner that reads labels plans anew for other data
-                if job.key("plan") == base.key("plan") and not store.has(job, "trace"):
+                if job.key("plan") == base.key("plan"):  # a planner that reads labels plans anew for other data
                     store.put_trace(job, trace)
         failed = store.train([job for own in jobs for job in own], self.work)
         found = []
