@@ -216,9 +216,9 @@ def in_variants(given: Iterable[CodeOrName | Scheme]) -> list[Scheme]:
     for one in given:
         scheme = scheme_of(one)
         planner = find_planner(scheme.planner)
-        whole = scheme is one or scheme.options or len(planner.variants) == 1
-        variants = [scheme] if whole else [replace(scheme, options=options) for options in planner.variants]
-        plain = whole or scheme.label == planner.name  # which plans tell apart by themselves
+        options = [scheme.options] if scheme is one or scheme.options else planner.variants
+        variants = [replace(scheme, options=own) for own in options]
+        plain = len(variants) == 1 or scheme.label == planner.name  # which plans tell apart by themselves
         found += variants if plain else [variant.named() for variant in variants]
     return found
 
