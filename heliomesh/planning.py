@@ -4,7 +4,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
@@ -36,13 +36,16 @@ class Planner:
 
     name: str
     plan: PlanFunction[Any]
-    options: type[Section]
-    variants: tuple[dict[str, Any], ...]  # option sets under which it is compared
-    smaller: Callable[[dict[str, Any]], dict[str, Any] | None]  # the options to try where these do not fit
-    starts_warm: bool  # whether it uses the context's previous plan
-    objective: str  # what it plans for: "update-loss", or "learning", which no table of update losses would show
-    knobs: Mapping[str, Any]  # few options or paths of the scenario, with the values that `studies/tuning.py` tries
-    reads_learning: tuple[str, ...]  # settings of ``[learning]`` that decide its plan, beside those that set energies
+    options: type[Section] = Section
+    variants: tuple[dict[str, Any], ...] = ({},)  # option sets under which it is compared
+    smaller: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda _: (
+        None
+    )  # options to try where these do not fit
+    starts_warm: bool = False  # whether it uses the context's previous plan
+    objective: str = "update-loss"  # what it plans for; "learning" is what no table of update losses would show
+    # few options or paths of the scenario, with the values that `studies/tuning.py` tries
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    reads_learning: tuple[str, ...] = ()  # settings of ``[learning]`` that decide its plan, beside those of energies
 
     def checked_options(self, options: Mapping[str, Any]) -> Section:
         """Options by name, those not given at their defaults; raises ScenarioError."""
@@ -56,17 +59,11 @@ def find_planner(planner: object) -> Planner:
     if not callable(plan):
         raise ScenarioError("planner", "a name, a function plan(context) or its module", f"{found!r:.80}")
     told = _module_of(found)
-    return Planner(
-        name=planner if isinstance(planner, str) else str(getattr(found, "__name__", type(found).__name__)),
-        plan=plan,
-        options=getattr(told, "Options", Section),
-        variants=getattr(told, "VARIANTS", ({},)),
-        smaller=getattr(told, "smaller", lambda _: None),
-        starts_warm=bool(getattr(told, "STARTS_WARM", False)),
-        objective=str(getattr(told, "OBJECTIVE", "update-loss")),
-        knobs=getattr(told, "KNOBS", {}),
-        reads_learning=tuple(getattr(told, "READS_LEARNING", ())),
-    )
+    name = planner if isinstance(planner, str) else str(getattr(found, "__name__", type(found).__name__))
+    return Planner(name, plan, **{one.lower(): getattr(told, one) for one in _SAID if hasattr(told, one)})
+
+
+_SAID = ("Options", "VARIANTS", "smaller", "STARTS_WARM", "OBJECTIVE", "KNOBS", "READS_LEARNING")
 
 
 def _meant(planner: object) -> object:

@@ -313,7 +313,7 @@ COMMANDS = [
     (["plan", "tiny", "decentralized.planner"], "planner", "actual value 'decentralized.planner'"),
     (["simulate", "tiny", "best"], "planner", "actual value 'best'"),
     (["compare", "tiny", "best"], "planner", "actual value 'best'"),
-    (["compare", "tiny", "centralized", "--memory-gib", "nan"], "--memory-gib", "above 0"),
+    (["compare", "tiny", "centralized:memory_gib=nan"], "centralized option.memory_gib", "expected a finite number"),
     (["plan", "tiny", "uncoordinated", "-o", "hops=1"], "uncoordinated option.hops", "expected no key"),
     (["plan", "tiny", "decentralized", "-o", "hop=1"], "decentralized option.hop", "did you mean 'hops'?"),
     (["plan", "tiny", "decentralized", "-o", "hops"], "--option", "actual value 'hops'"),
@@ -427,7 +427,7 @@ def test_as_a_process_of_its_own(table, tmp_path):
         (["plan", "tiny", "uncoordinated", "--speed"], "--speed"),
         (["simulate", "tiny", "uncoordinated", "--episodes", "0"], "--episodes"),
         (["simulate", "tiny", "uncoordinated", "--seed", "many"], "--seed"),
-        (["compare", "tiny", "--memory-gib", "much"], "--memory-gib"),
+        (["compare", "tiny", "--train", "much"], "--train"),
     ],
 )
 def test_usage(call, arguments, words):

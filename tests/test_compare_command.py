@@ -107,19 +107,17 @@ def test_the_page_says_why_a_planner_refused_also_with_folders_kept(tmp_path: Pa
     arguments = [
         "compare",
         "tiny",
-        "centralized",
+        "centralized:memory_gib=1e-7",
         "uncoordinated",
         "--episodes",
         "2",
-        "--memory-gib",
-        "1e-7",
         "--train",
         "1",
     ]
     small = ["--set", "slots=4", "--runs", str(tmp_path / "runs"), "--report", str(page)]
     result = CliRunner().invoke(app, arguments + small)
     assert result.exit_code == 0, result.output
-    assert "<li>centralized refused. " in page.read_text(encoding="utf-8")
+    assert "<li>centralized:memory_gib=1e-7 refused. " in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -32,7 +32,6 @@ from heliomesh.studies.results import finals, scores
 class CompareOptions(shared.OutputOptions, shared.SamplingOptions, shared.Changes):
     """Under what planners are compared, what is printed of it and what is left behind."""
 
-    memory_gib: Annotated[float | None, option("Memory limit of each plan.")] = None
     certify: Annotated[bool | None, option("Certify a lower bound; default: if quick.", "--certify/--no-certify")] = (
         None
     )
@@ -49,9 +48,7 @@ class CompareOptions(shared.OutputOptions, shared.SamplingOptions, shared.Change
     ledger: shared.LedgerOption = False
 
     def check(self) -> None:
-        """Refuse a limit that no plan keeps, and what could not be kept, before any work is done."""
-        if self.memory_gib is not None and not self.memory_gib > 0:
-            raise ScenarioError("--memory-gib", "a number above 0", f"value {self.memory_gib:g}")
+        """Refuse what could not be kept, before any work is done."""
         shared.check_target(self.svg, "--svg")
         shared.check_target(self.report, "--report")
         trained = {"--report": self.report, "--runs": self.runs, "--ledger": self.ledger, "--target": self.target}
@@ -83,7 +80,7 @@ def compare_command(
     asked.check()
     make = build_noted if asked.as_json else build  # the table has remarks of its own
     problem = make(asked.scenario(scenario), asked.device, asked.dtype)
-    same = ("memory_gib", "train", "certify", "evaluate_every", "track")
+    same = ("train", "certify", "evaluate_every", "track")
     own: dict[str, Any] = {name: getattr(asked, name) for name in same} | shared.process_maps(asked.processes)
     with TemporaryDirectory() as scratch:
         store = asked.store or (Store(Path(scratch), scratch=True) if asked.train else None)

@@ -22,7 +22,7 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, Literal
 
 from heliomesh.common import catalog
 from heliomesh.scenario.errors import ScenarioError, refuse
@@ -83,9 +83,9 @@ def _parts(names: Iterable[str], own_distributions: frozenset[str] = frozenset()
         seen.add(name)
         found = None if name.partition(".")[0] == _OWN else find_module(name)
         waiting |= {name.rpartition(".")[0]} - seen  # a package runs before its modules
-        if found is None or found.is_standard:
+        if found is None or found.origin == "standard":
             continue
-        brought_by = found.distributions if found.is_installed else frozenset()
+        brought_by = found.distributions if found.origin == "installed" else frozenset()
         if brought_by - own_distributions:
             parts |= {one: minor(version(one)) for one in brought_by.difference(COMPUTING)}
         else:
@@ -180,19 +180,13 @@ class Module:
     locations: tuple[str, ...]  # of its submodules; none of a module that is no package
 
     @property
-    def is_standard(self) -> bool:
-        """Whether it comes with Python."""
+    def origin(self) -> Literal["installed", "standard", "own"]:
+        """Whether it was installed, and not from its folder, comes with Python, or is the user's own."""
+        paths = self.locations if self.file is None else (str(self.file),)
+        if any(part in _INSTALLED for path in paths for part in Path(path).parts):
+            return "installed"
         folders = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
-        return not self.is_installed and any(path.startswith(folders) for path in self._paths)
-
-    @property
-    def is_installed(self) -> bool:
-        """Whether it was installed, and not from its folder."""
-        return any(part in _INSTALLED for path in self._paths for part in Path(path).parts)
-
-    @property
-    def _paths(self) -> tuple[str, ...]:
-        return self.locations if self.file is None else (str(self.file),)
+        return "standard" if any(path.startswith(folders) for path in paths) else "own"
 
     @property
     def distributions(self) -> frozenset[str]:

@@ -44,17 +44,22 @@ def job_of(problem: Problem, planner: Any, options: Mapping[str, Any]) -> Job:
     return Job(problem.scenario, planner, options, plan_device=str(problem.device), plan_dtype=dtype)
 
 
-def _truth(job: Job, problem: Problem) -> dict[int, Problem]:
-    """The world from every slot on in which it changes."""
-    return {era.first_slot: world_under(problem, era.conditions) for era in eras(problem, job.changes)}
-
-
 def simulated_means(jobs: Sequence[Job], plan: Plan, work: Execution) -> EpisodeMeans:
     """Cost and darkness of jobs that differ by their episodes only, without their traces; (job,) each."""
     plan = _acting(jobs[0], plan)
-    problem = _problem(jobs[0], plan)
-    numbers, seed = [job.episode for job in jobs], jobs[0].seed
-    return simulate_means(problem, plan, numbers, seed, truth=_truth(jobs[0], problem), track=work.track)
+    (problem, truth), numbers = _world(jobs[0], plan), [job.episode for job in jobs]
+    return simulate_means(problem, plan, numbers, jobs[0].seed, truth=truth, track=work.track)
+
+
+def simulated(jobs: Sequence[Job], plan: Plan | None, work: Execution) -> list[Trace]:
+    """Step 2, for jobs that differ by their episodes only."""
+    plan = plan and _acting(jobs[0], plan)
+    (problem, truth), numbers = _world(jobs[0], plan), [job.episode for job in jobs]
+    if plan is None:
+        trace = lossless(problem, len(jobs), jobs[0].agree)
+    else:
+        trace = simulate(problem, plan, numbers, jobs[0].seed, truth=truth, track=work.track)
+    return [trace.episode(position) for position in range(len(jobs))]
 
 
 def _acting(job: Job, plan: Plan) -> Plan:
@@ -68,22 +73,10 @@ def _acting(job: Job, plan: Plan) -> Plan:
     return Plan(f"{plan.planner}, {job.reaction}", policy)
 
 
-def _problem(job: Job, plan: Plan | None) -> Problem:
-    """The plan's own problem, where its policy has one: then it need not be built again."""
-    found: Problem = getattr(plan and plan.policy, "problem", None) or problem_of(job)
-    return found
-
-
-def simulated(jobs: Sequence[Job], plan: Plan | None, work: Execution) -> list[Trace]:
-    """Step 2, for jobs that differ by their episodes only."""
-    first, numbers = jobs[0], [job.episode for job in jobs]
-    plan = plan and _acting(first, plan)
-    problem = _problem(first, plan)
-    if plan is None:
-        trace = lossless(problem, len(jobs), first.agree)
-    else:
-        trace = simulate(problem, plan, numbers, first.seed, truth=_truth(first, problem), track=work.track)
-    return [trace.episode(position) for position in range(len(jobs))]
+def _world(job: Job, plan: Plan | None) -> tuple[Problem, dict[int, Problem]]:
+    """The job's problem, which a policy may have built, and the world from every slot on in which it changes."""
+    problem: Problem = getattr(plan and plan.policy, "problem", None) or problem_of(job)
+    return problem, {era.first_slot: world_under(problem, era.conditions) for era in eras(problem, job.changes)}
 
 
 def begun(

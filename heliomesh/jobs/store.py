@@ -86,11 +86,8 @@ class Store:
     @checked
     def has(self, job: Job, step: Step = "run") -> bool:
         """Whether a result is complete."""
-        return (self.place(job, step) / LAST_FILE[step]).exists() or (step == "run" and self._packed(job) is not None)
-
-    def _packed(self, job: Job) -> str | None:
-        """The key under which a pack holds the job's run."""
-        return self.packs.key_of(job.identity())
+        is_loose = (self.place(job, step) / LAST_FILE[step]).exists()
+        return is_loose or (step == "run" and self.packs.key_of(job.identity()) is not None)
 
     @cached_property
     def packs(self) -> Packs:
@@ -199,8 +196,7 @@ class Store:
 
     def _read_run(self, job: Job) -> Run:
         place = self.place(job, "run")
-        packed = None if (place / MANIFEST).exists() else self._packed(job)
-        if packed is not None:
+        if not (place / MANIFEST).exists() and (packed := self.packs.key_of(job.identity())) is not None:
             return self.packs.run(packed)
         check_same(place, identity_of(place, "run"), job.identity(), TrainingError)
         return Run.load(place)
@@ -231,7 +227,7 @@ class Store:
         A pack that is there is never written again: it may be all that is left of its runs.
         """
         loose = [job for job in _distinct(jobs, "run") if (self.place(job, "run") / MANIFEST).exists()]
-        new = [self._read_run(job) for job in loose if self._packed(job) is None]
+        new = [self._read_run(job) for job in loose if self.packs.key_of(job.identity()) is None]
         if new:
             self.packs.write(name, new)
             del self.__dict__["packs"]  # it is read anew

@@ -99,17 +99,13 @@ class Comparison:
         ]
         return pd.concat(found, ignore_index=True) if found else pd.DataFrame({"planner": [], "seed": []})
 
-    def refusals(self) -> dict[str, str]:
-        """Why planners did not fit, by planner."""
-        return {row.planner: row.refusal for row in self.rows if row.refusal}
-
     def failures(self) -> dict[str, str]:
         """Why planners failed, by planner."""
         return {row.planner: row.failure for row in self.rows if row.failure}
 
     def absences(self) -> list[str]:
         """Why planners have no results, or no trained models, each in words."""
-        refused = [f"{planner} refused. {reason}" for planner, reason in self.refusals().items()]
+        refused = [f"{row.planner} refused. {row.refusal}" for row in self.rows if row.refusal]
         return refused + [f"{planner} failed. {reason}" for planner, reason in self.failures().items()]
 
     def save_runs(self, folder: str | Path) -> list[Path]:
@@ -159,7 +155,6 @@ def compare(
     episodes: Count = 64,
     seed: Index = 0,
     *,
-    memory_gib: float | None = None,
     certify: bool | None = None,
     train: Index = 0,
     store: Store | str | Path | None = None,
@@ -178,8 +173,6 @@ def compare(
         Episodes of each plan.
     seed
         Draws the episodes.
-    memory_gib
-        Memory of each plan [GiB]; by default the planner's own limit.
     certify
         Whether `lower_bound` is computed; by default if it takes seconds.
     train
@@ -205,7 +198,7 @@ def compare(
     for scenario in [scheme.scenario(problem.scenario) for scheme in schemes] if train else []:
         check_trainable(scenario, training, seed)
     with opened(store) as kept, kept.alone():
-        asked = Asked(problem, episodes, seed, work, kept if store else None, memory_gib, train)
+        asked = Asked(problem, episodes, seed, work, kept if store else None, train)
         begun = asked.every_row(schemes)
         bound = lower_bound(problem, work.track) if certify or (certify is None and is_quick(problem)) else None
         rows = list(begun)
@@ -223,16 +216,11 @@ def in_variants(given: Iterable[CodeOrName | Scheme]) -> list[Scheme]:
     for one in given:
         scheme = scheme_of(one)
         planner = find_planner(scheme.planner)
-        whole = scheme is one or scheme.options or len(planner.variants) == 1
-        variants = [scheme] if whole else [replace(scheme, options=options) for options in planner.variants]
-        plain = whole or scheme.label == planner.name  # which plans tell apart by themselves
+        options = [scheme.options] if scheme is one or scheme.options else planner.variants
+        variants = [replace(scheme, options=own) for own in options]
+        plain = len(variants) == 1 or scheme.label == planner.name  # which plans tell apart by themselves
         found += variants if plain else [variant.named() for variant in variants]
     return found
-
-
-def scheme_job(problem: Problem, scheme: Scheme) -> Job:
-    """The job of a scheme that plans as the problem is computed."""
-    return scheme.job(job_of(problem, scheme.planner, scheme.options))
 
 
 @dataclass(frozen=True)
@@ -244,7 +232,6 @@ class Asked:
     seed: int
     work: Execution
     store: Store | None = None  # of plans, where they are kept
-    memory_gib: float | None = None  # of each plan; default: the planner's own limit
     kept: int = 0  # first episodes whose traces are kept, to train under them
 
     def trained(self, rows: Sequence[Row], train: int, training: TrainSettings, store: Store) -> tuple[Row, ...]:
@@ -254,13 +241,12 @@ class Asked:
         """
         jobs: list[list[Job]] = []
         for row in rows:
-            base = replace(scheme_job(self.problem, row.scheme), seed=self.seed, training=training)
+            base = replace(self._job(row.scheme), seed=self.seed, training=training)
             jobs.append([] if row.plan is None else by_episode(base, train))
-            if row.plan is not None and not store.has(base, "plan"):
+            if row.plan is not None:
                 store.put_plan(base, row.plan)
             for job, trace in zip(jobs[-1], row.traces, strict=False):  # later episodes were not simulated
-                # a planner that reads labels plans anew for other data
-                if job.key("plan") == base.key("plan") and not store.has(job, "trace"):
+                if job.key("plan") == base.key("plan"):  # a planner that reads labels plans anew for other data
                     store.put_trace(job, trace)
         failed = store.train([job for own in jobs for job in own], self.work)
         found = []
@@ -294,10 +280,8 @@ class Asked:
         return self.store is not None and self.store.has(job, "plan")
 
     def _job(self, scheme: Scheme) -> Job:
-        """What is planned, with the limit of memory where there is one and the planner takes it."""
-        known = self.memory_gib is not None and "memory_gib" in find_planner(scheme.planner).options.model_fields
-        own = {**scheme.options, "memory_gib": self.memory_gib} if known else scheme.options
-        return scheme_job(self.problem, replace(scheme, options=own))
+        """What is planned, as the problem is computed."""
+        return scheme.job(job_of(self.problem, scheme.planner, scheme.options))
 
     def tried(self, scheme: Scheme) -> list[Row]:
         """The scheme's rows, the last of which says how it failed; what ``track`` raises to cancel is raised."""
@@ -316,11 +300,10 @@ class Asked:
         """The scheme's row; where it does not fit, its refusal and then the next smaller variant it offers."""
         own, job = scheme.scenario(self.problem.scenario), self._job(scheme)
         problem = built_like(self.problem, own) if scheme.changes else self.problem
-        asked = replace(scheme, options=job.options)
         try:
             made = (planned if self.store is None else self.store.plan)(job, self.work, problem)
         except TooLargeError as error:
-            yield Row(_label(scheme), asked, refusal=str(error))
+            yield Row(_label(scheme), scheme, refusal=str(error))
             smaller = find_planner(scheme.planner).smaller(dict(scheme.options))
             if smaller is not None:
                 yield from self.rows(replace(scheme, options=smaller))
@@ -328,7 +311,7 @@ class Asked:
         trace = simulate(problem, made, self.episodes, self.seed, track=self.work.track)
         kept = tuple(trace.episode(number) for number in range(min(self.kept, self.episodes)))
         label = made.planner if scheme.label == find_planner(scheme.planner).name else scheme.label
-        yield Row(label, asked, made, summarise(trace), trace.cost, traces=kept)
+        yield Row(label, scheme, made, summarise(trace), trace.cost, traces=kept)
 
 
 def _rows_elsewhere(asked: Asked, one: Scheme) -> list[Row]:

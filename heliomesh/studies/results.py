@@ -190,15 +190,11 @@ def num_common_seeds(results: Iterable[Result]) -> int:
     Raises TrainingError where a line's seeds are not the first of a longer line's.
     """
     first, *others = results
-    expected = f"the seeds {list(first.seeds)} of {_named(first.line)}, to pair them by"
+    expected = f"the seeds {list(first.seeds)} of {first.line.name}, to pair them by"
     for other in others:
         is_other = any(one != its for one, its in zip(first.seeds, other.seeds, strict=False))
-        TrainingError.when(is_other, _named(other.line), expected, f"{list(other.seeds)}")
+        TrainingError.when(is_other, other.line.name, expected, f"{list(other.seeds)}")
     return min(len(one.seeds) for one in (first, *others))
-
-
-def _named(line: Line) -> str:
-    return " ".join(str(word) for word in (line.setting, line.scheme.label, line.place) if word not in ("", None))
 
 
 def estimate(points: Floats) -> Estimate:

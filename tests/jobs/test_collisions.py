@@ -33,11 +33,11 @@ def test_a_comparison_s_run_is_of_its_own_seeds(call: Call, tmp_path: Path) -> N
 
 
 def test_a_smaller_variant_is_recorded_with_its_options(call: Call, tmp_path: Path) -> None:
-    compared = ("compare", "tiny", "decentralized", "--memory-gib", 0.0001, "--train", 1, "--runs", tmp_path)
+    compared = ("compare", "tiny", "decentralized:memory_gib=0.0001", "--train", 1, "--runs", tmp_path)
     code, out, error = call(*compared, "--episodes", 2, "--json", *SHORT)
     assert code == 0, error
     kept = [row["planner"] for row in json.loads(out)["rows"] if "accuracy" in row]
-    place = tmp_path / f"{kept[0].replace(' ', '-')}-0"
+    place = tmp_path / f"{kept[0].replace(':', '-')}-0"
     error = refused(call, "run", "tiny", "decentralized", "--out", place, "--evaluate-every", 5, *SHORT)
     assert "options." in error
 

@@ -304,7 +304,7 @@ def test_different_seeds_are_not_paired():
         for place in (2.0, 3.0)
         for name, seeds in (("one", (0, 1)), ("other", (1, 2)))
     ]
-    sentence = r"Dir other 2.0: expected the seeds \[0, 1\] of Dir one 2.0, to pair them by, actual \[1, 2\]"
+    sentence = r"Dir, other, 2: expected the seeds \[0, 1\] of Dir, one, 2, to pair them by, actual \[1, 2\]"
     with pytest.raises(hm.TrainingError, match=sentence):
         paired(results[0], results[1])
     with pytest.raises(hm.TrainingError, match=sentence):

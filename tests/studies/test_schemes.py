@@ -106,6 +106,8 @@ def test_variants_of_a_planner_have_rows_of_their_own() -> None:
     problem = hm.build(hm.Scenario.load("tiny").override(TINY))
     rows = hm.compare(problem, ["prices+agree=3"], 2).rows
     assert len({row.planner for row in rows}) == len(rows) == 2
+    (row,) = hm.compare(problem, [hm.Scheme("alone", "prices")], 2).rows  # what was spelled out is compared as it is
+    assert (row.planner, row.scheme.options) == ("alone", {})
 
 
 def test_other_worlds_are_no_reference_and_have_no_gap() -> None:

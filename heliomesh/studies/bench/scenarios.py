@@ -83,6 +83,7 @@ def _shipped(name: str, episodes: int, seeds: int, paths: int = 0) -> BenchScena
     )
 
 
+# the newest version
 BENCH = Bench(
     1,
     (
@@ -98,4 +99,3 @@ BENCH = Bench(
         _shipped("geometric10000", episodes=4, seeds=0),
     ),
 )
-"""The newest version."""
