@@ -4,6 +4,7 @@ Runs of a scheme with different seeds are averaged.
 """
 
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
@@ -94,7 +95,7 @@ def described(runs: Sequence[RunFolder], title: str | None = None, every: int = 
 
 def _check_distinct(folders: Sequence[str | Path]) -> None:
     TrainingError.when(not folders, "runs", "at least one folder", "number 0")
-    for path, times in Counter(Path(folder).resolve() for folder in folders).items():
+    for path, times in Counter(map(os.path.realpath, folders)).items():
         TrainingError.when(times > 1, path, "every run's folder once", f"number {times}")
 
 
