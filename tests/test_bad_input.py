@@ -396,9 +396,10 @@ def test_command(refused, arguments, field, words):
     refused(arguments, field, words)
 
 
-def test_a_loop_of_links_is_no_run(refused, tmp_path):
-    (tmp_path / "loop").symlink_to("loop")
-    refused(["report", "loop"], "loop", "actual: nothing there")
+def test_a_loop_of_links_is_no_run(call, tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    assert call("report", loop) == (2, "", f"error: {loop}: expected the folder of a run, actual: nothing there\n")
 
 
 def test_the_absence_of_cuda_is_told(refused, monkeypatch):

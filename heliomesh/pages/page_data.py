@@ -140,7 +140,7 @@ def _run_facts(run: RunFolder, scenario: int, every: int, blobs: Blobs) -> Facts
 def _trace_facts(trace: Trace, episode: int, run: RunFolder, every: int, blobs: Blobs) -> Facts:
     """What the player shows of every kept slot, sums and means over all of them, and the ledger."""
     slots = run.scenario.slots
-    kept = np.arange(0, slots, every)
+    kept = np.arange(0, slots, min(every, slots))
     battery, spent = trace.battery_joule[episode], trace.spent_joule[episode]
     harvested, overflow = trace.harvested_joule[episode], trace.overflow_joule[episode]
     capacity = np.broadcast_to(np.asarray(run.scenario.energy.capacity_joule, np.float64), battery.shape[1:])
