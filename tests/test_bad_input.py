@@ -347,6 +347,9 @@ COMMANDS = [
         "float64 or float32, actual value 'float16'",
     ),
     (["simulate", "tiny", "uncoordinated", "--dtype", "64"], "--dtype", "actual value '64'"),
+    (["compare", "tiny", "+"], "scheme '+'", "expected path=value, actual value ''"),
+    (["compare", "tiny", " +agree=2"], "planner", "expected one of"),
+    (["run", "tiny", "uncoordinated", "--out", "run", "--seed", "9" * 400], "seed", "expected less than 2^63"),
 ]
 
 
@@ -393,6 +396,12 @@ def test_command(refused, arguments, field, words):
     refused(arguments, field, words)
 
 
+def test_a_loop_of_links_is_no_run(call, tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    assert call("report", loop) == (2, "", f"error: {loop}: expected the folder of a run, actual: nothing there\n")
+
+
 def test_the_absence_of_cuda_is_told(refused, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     refused(
@@ -426,16 +435,20 @@ def test_as_a_process_of_its_own(table, tmp_path):
         (["forecast"], "forecast"),
         (["plan", "tiny", "uncoordinated", "--speed"], "--speed"),
         (["simulate", "tiny", "uncoordinated", "--episodes", "0"], "--episodes"),
+        (["simulate", "tiny", "uncoordinated", "--episodes", "9" * 400], "--episodes"),
+        (["compare", "tiny", "--train", "9" * 400], "--train"),
+        (["study", "learning", "tiny", "--train", "9" * 400], "--train"),
         (["simulate", "tiny", "uncoordinated", "--seed", "many"], "--seed"),
         (["compare", "tiny", "--train", "much"], "--train"),
     ],
 )
 def test_usage(call, arguments, words):
     """What the command line's own parser refuses."""
-    code, _, complaint = call(*arguments)
-    assert code == 2
+    code, printed, complaint = call(*arguments)
+    assert (code, printed, complaint.count("\n")) == (2, "", 1)
+    assert complaint.startswith("error: ")
     assert words in complaint
-    assert "Traceback" not in complaint
+    assert complaint.endswith("--help`.\n")
 
 
 def test_the_tables_are_large_and_without_repetition():

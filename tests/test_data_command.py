@@ -139,3 +139,8 @@ def test_split_refuses_a_target_it_could_not_write(run, tmp_path):
     code, _, err = run("split", "tiny", "--out", str(tmp_path / "absent" / "mix.svg"))
     assert code == 2
     assert err.startswith("error: --out: expected a file in an existing folder, actual value")
+    assert run("split", "tiny", "--out", "mix.png") == (
+        2,
+        "",
+        "error: --out: expected a name that ends in .svg, actual value 'mix.png'\n",
+    )

@@ -230,6 +230,10 @@ VALUES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: hm.simulate(problem(), nouns()["Plan"], 1, -1),
         "seed: expected a whole number of at least 0",
     ),
+    "a seed of 400 digits": (
+        lambda: hm.simulate(problem(), nouns()["Plan"], 1, -(10**400)),
+        "seed: expected a whole number of at least 0",
+    ),
     "none at once": (lambda: hm.simulate_costs(problem(), nouns()["Plan"], 1, at_once=0), "at_once: expected"),
     "another problem": (
         lambda: hm.simulate(other(), nouns()["Plan"], 1),

@@ -35,7 +35,7 @@ class CompareOptions(shared.OutputOptions, shared.SamplingOptions, shared.Change
     certify: Annotated[bool | None, option("Certify a lower bound; default: if quick.", "--certify/--no-certify")] = (
         None
     )
-    train: Annotated[int, option("Also train under so many episodes of each plan.", min=0)] = 0
+    train: Annotated[int, option("Also train under so many episodes of each plan.", min=0, max=10**5)] = 0
     device: shared.DeviceOption = "cpu"
     dtype: shared.TypeOption = "float64"
     processes: shared.ProcessesOption = 1

@@ -16,6 +16,7 @@ from heliomesh.common import catalog
 from heliomesh.common.durable import write_text
 from heliomesh.common.memory_limit import readable
 from heliomesh.common.streams import stream
+from heliomesh.scenario.errors import refuse
 from heliomesh.tasks.dataset import DATASET_CATALOG, DatasetError, load_dataset
 from heliomesh.tasks.partition import split
 from heliomesh.tasks.retrieval.search import Found, cache_folder, is_cached, is_started, origin, retrieve, verify
@@ -74,6 +75,7 @@ def split_command(
     as_json: shared.JsonOption = False,
 ) -> None:
     """How many samples of each class every device of a scenario gets."""
+    refuse(out is not None and out.suffix != ".svg", "--out", "a name that ends in .svg", f"value {str(out)!r}")
     shared.check_target(out)
     loaded = changes.scenario(scenario)
     dataset = load_dataset(loaded.learning)

@@ -41,7 +41,7 @@ AddressOption = Annotated[str | None, option("host:port of a Ray cluster; by def
 DeviceOption = Annotated[str, option("cpu or cuda.")]
 TypeOption = Annotated[str, option("float64 or float32 tables.")]
 ProcessesOption = Annotated[int, option("Plan, simulate and train in so many processes.", min=1)]
-EpisodesOption = Annotated[int, option("Simulated episodes.", min=1)]
+EpisodesOption = Annotated[int, option("Simulated episodes.", min=1, max=10**9)]
 EpisodeOption = Annotated[int, option("Episode to train under.", min=0)]
 SeedOption = Annotated[int, option("Seed of the simulation.", min=0)]
 RunSeedOption = Annotated[int | None, option("Seed of simulation and training; default: the scenario's.", min=0)]

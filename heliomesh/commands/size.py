@@ -43,7 +43,9 @@ class SizeOptions(shared.OutputOptions, shared.PlannerSettings):
     ] = None
     price_battery: Annotated[float | None, option("Price per joule of battery.")] = None
     price_panel: Annotated[float | None, option("Price per cm² of panel.")] = None
-    episodes: Annotated[int | None, option("Episodes of a pair; default: 16, or 5 to train in.", min=2)] = None
+    episodes: Annotated[
+        int | None, option("Episodes of a pair; default: 16, or 5 to train in.", min=2, max=10**5)
+    ] = None
     seed: shared.SeedOption = 0
     store: shared.StoreOption = None
     device: shared.DeviceOption = "cpu"

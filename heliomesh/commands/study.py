@@ -34,7 +34,7 @@ CURVES = "curves.svg"
 @flattened
 def learning_command(
     scenario: shared.ScenarioArgument,
-    seeds: Annotated[int, option("Paired seeds to train.", "--train", min=1)] = 5,
+    seeds: Annotated[int, option("Paired seeds to train.", "--train", min=1, max=10**5)] = 5,
     out: Annotated[Path | None, option("Folder of results; nothing in it is repeated.")] = None,
     processes: shared.ProcessesOption = 1,
     *,
@@ -67,7 +67,7 @@ def learning_command(
 def tune_command(
     scenario: shared.ScenarioArgument,
     schemes: Annotated[list[str], typer.Argument(help="Planners or schemes; see `compare`.")],
-    seeds: Annotated[int, option("Validation seeds to train.", "--train", min=1)] = 3,
+    seeds: Annotated[int, option("Validation seeds to train.", "--train", min=1, max=10**5)] = 3,
     out: Annotated[Path | None, option("Folder of results; nothing in it is repeated.")] = None,
     *,
     changes: shared.Changes,
@@ -118,7 +118,7 @@ def change_command(
     false_alarm_prob: Annotated[float, option("Of an alarm if nothing changes.")] = USUAL_FALSE_ALARM_PROB,
     sampling: shared.SamplingOptions,
     training: shared.StackOptions,
-    train: Annotated[int, option("Paired seeds to train; 0: costs only.", min=0)] = 5,
+    train: Annotated[int, option("Paired seeds to train; 0: costs only.", min=0, max=10**5)] = 5,
     evaluate_every: shared.EvaluateOption = 10,
     out: Annotated[Path | None, option("Folder of results, curves and a picture; no run is repeated.")] = None,
     output: shared.OutputOptions,

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce, wraps
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
@@ -95,7 +95,7 @@ def _fits(value: object, expected: object) -> bool:
     if not isinstance(kind, type) or kind in (object, Any):
         return True
     if kind is int:
-        return isinstance(value, Real) and math.isfinite(value) and value == math.floor(value)
+        return isinstance(value, Integral) or (isinstance(value, Real) and float(value).is_integer())
     if kind is float:
         return isinstance(value, Real) and not isinstance(value, bool)
     if kind is Mapping:

@@ -90,7 +90,7 @@ def scheme_of(given: "Scheme | CodeOrName") -> Scheme:
 
 def _options(text: str) -> tuple[str, dict[str, Any]]:
     """The planner that a text names, and its options; a colon is also part of ``module:function``."""
-    head, *rest = text.split()
+    head, *rest = text.split() or [""]
     before, colon, last = head.rpartition(":")
     planner, first = (before, last) if colon and "=" in last else (head, "")
     texts: Iterable[str] = [part for one in (first, *rest) for part in one.split(",") if part]

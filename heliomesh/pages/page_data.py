@@ -4,6 +4,7 @@ Runs of a scheme with different seeds are averaged.
 """
 
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
@@ -94,7 +95,7 @@ def described(runs: Sequence[RunFolder], title: str | None = None, every: int = 
 
 def _check_distinct(folders: Sequence[str | Path]) -> None:
     TrainingError.when(not folders, "runs", "at least one folder", "number 0")
-    for path, times in Counter(Path(folder).resolve() for folder in folders).items():
+    for path, times in Counter(map(os.path.realpath, folders)).items():
         TrainingError.when(times > 1, path, "every run's folder once", f"number {times}")
 
 
@@ -139,7 +140,7 @@ def _run_facts(run: RunFolder, scenario: int, every: int, blobs: Blobs) -> Facts
 def _trace_facts(trace: Trace, episode: int, run: RunFolder, every: int, blobs: Blobs) -> Facts:
     """What the player shows of every kept slot, sums and means over all of them, and the ledger."""
     slots = run.scenario.slots
-    kept = np.arange(0, slots, every)
+    kept = np.arange(0, slots, min(every, slots))
     battery, spent = trace.battery_joule[episode], trace.spent_joule[episode]
     harvested, overflow = trace.harvested_joule[episode], trace.overflow_joule[episode]
     capacity = np.broadcast_to(np.asarray(run.scenario.energy.capacity_joule, np.float64), battery.shape[1:])

@@ -110,6 +110,11 @@ def test_training_and_sending_are_told_apart(separate_run):
     assert headline["sending"]["mean"] == pytest.approx(sends.mean())
 
 
+def test_one_slot_is_left_of_a_run_that_is_shorter_than_a_step(finished_runs):
+    data = page_data(finished_runs[:1], every=10**400)
+    assert decoded(data, data["runs"][0]["trace"]["slot"]).tolist() == [0]
+
+
 def test_curves_and_network_survive_the_packing(finished_runs):
     data = page_data(finished_runs)
     run, shown = hm.Run.load(finished_runs[1]), data["runs"][1]["curves"]
