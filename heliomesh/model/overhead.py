@@ -61,11 +61,11 @@ def talk_joule(problem: Problem, talk: Talk) -> Tensor:
     send_watt = torch.full_like(used.factor, energy.control_watt)
     listen_watt = by_device(energy.receive_watt, problem.num_devices).to(used.factor)
     drawn = [watt * used.converter.per_joule(watt) * used.factor for watt in (send_watt, listen_watt)]
-    sending = _second(energy, talk.sent_byte, talk.sent) * drawn[0]
-    return sending + _second(energy, talk.heard_byte, talk.heard) * drawn[1]
+    sending = on_air_second(energy, talk.sent_byte, talk.sent) * drawn[0]
+    return sending + on_air_second(energy, talk.heard_byte, talk.heard) * drawn[1]
 
 
-def _second(energy: Energy, num_bytes: Tensor, messages: Tensor) -> Tensor:
+def on_air_second(energy: Energy, num_bytes: Tensor, messages: Tensor) -> Tensor:
     """Time of messages on air [s]; (device,)."""
     header = _HEADER_BYTE if energy.control_header_byte is None else energy.control_header_byte
     return 8 * (num_bytes + header * messages) / energy.control_bit_per_second
@@ -81,7 +81,7 @@ def paid_talk(problem: Problem, policy: object) -> Talk | None:
     share = energy.duty_cycle
     if talk is None or share is None:
         return talk
-    second = transmit_second(problem.scenario) + float(_second(energy, talk.sent_byte, talk.sent).max())
+    second = transmit_second(problem.scenario) + float(on_air_second(energy, talk.sent_byte, talk.sent).max())
     if not second <= share * energy.slot_second * (1 + _DUST):
         expected = f"at least the share of a slot that an update and messages are on air, {second:.4g} s"
         raise ScenarioError("energy.duty_cycle", f"{expected} of {energy.slot_second:g} s", f"value {share:g}")

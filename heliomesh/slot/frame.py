@@ -11,6 +11,7 @@ may send in a tenth of the slots and then wastes energy that it cannot use. Here
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ FRAME_SLOTS = 32  # a device keeps its slots as the bits of a word
 _SWEEPS = 3
 _LEAST_GAIN = 1e-9  # of a move; less is rounding
 
-Array = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
 Chosen = npt.NDArray[np.bool_]
 
 
@@ -72,7 +73,7 @@ class _Search:
 
     def clear(self, chosen: Chosen) -> Array:
         """Chance that no rival of each edge's sender sends; (edge,)."""
-        quiet: Array = (1 - self.chance) ** (self._count(chosen)[self.receiver] - chosen[self.sender])
+        quiet = (1 - self.chance) ** (self._count(chosen)[self.receiver] - chosen[self.sender])
         return quiet * self._listens(chosen)[self.receiver]
 
     def _gain(self, chosen: Chosen, movers: npt.NDArray[np.int64], age: Array) -> Array:
@@ -99,4 +100,4 @@ class _Search:
 
     def _listens(self, chosen: Chosen) -> Array:
         """Chance that a receiver does not send itself; (device,)."""
-        return 1 - self.chance * (chosen if self.half_duplex else np.zeros(self.devices))
+        return 1 - self.chance * (chosen & self.half_duplex)

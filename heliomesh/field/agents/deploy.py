@@ -28,10 +28,10 @@ from heliomesh.field.agents.identity import (
 from heliomesh.field.agents.tables import hops_of, parts_of
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
+from heliomesh.model.overhead import on_air_second
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
 from heliomesh.model.workload import transmit_second
-from heliomesh.physics.control import build_control
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.files import FILE_FIELDS
 from heliomesh.scenario.scenario import Scenario
@@ -88,8 +88,7 @@ def needed_second(problem: Problem, plan: Plan) -> float:
     model_second = transmit_second(problem.scenario) / (1 - STATE_SHARE)
     if talk is None:
         return model_second
-    radio = build_control(energy, problem.consumption)
-    said = radio.second(talk.sent_byte, talk.sent) + radio.second(talk.heard_byte, talk.heard)
+    said = on_air_second(energy, talk.sent_byte + talk.heard_byte, talk.sent + talk.heard)
     return max(model_second, float(said.max()) / STATE_SHARE)
 
 

@@ -76,7 +76,7 @@ class Silent(Accountants):
             return *own, ahead, ahead.new_zeros(*ahead.shape, own[1].shape[-1])
         if seen.noticed is None:
             return seen.memory
-        pieces = [self._believed(piece.memory, piece.noticed) for piece in seen.pieces(self._batch)]
+        pieces = [self._believed(piece.memory, piece.noticed) for piece in seen.pieces(self._batch) if piece.noticed]
         return tuple(map(torch.cat, zip(*pieces, strict=True)))
 
     def _believed(self, memory: tuple[Tensor, ...], noticed: Noticed) -> tuple[Tensor, ...]:
