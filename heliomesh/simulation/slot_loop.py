@@ -6,7 +6,7 @@ slot are drawn before the policy acts and in fixed shapes, so every planner meet
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -60,7 +60,8 @@ class Episodes:
     The world is ``problem`` until a slot that ``truth`` names, from which on it is the one given there. Such worlds
     have the same devices, edges, sites and levels, so batteries, channels and random numbers carry over. A copy or
     a pickle made between two slots goes on as the original does. Costs need no ``packets``, only their error rates.
-    Batteries pay for the messages of ``talk`` first. A device that cannot is silent: it idles, and is not heard.
+    Batteries pay for the messages of ``talk`` first, except in ``quiet`` slots. A device that cannot is silent: it
+    idles, and is not heard.
     """
 
     def __init__(
@@ -71,8 +72,9 @@ class Episodes:
         truth: Mapping[int, Problem] = MappingProxyType({}),
         packets: bool = True,
         talk: Talk | None = None,
+        quiet: Container[int] = (),
     ) -> None:
-        self.problem, self.slot, self._talk = problem, 0, talk
+        self.problem, self.slot, self._talk, self._quiet = problem, 0, talk, quiet
         self._paid: tuple[Tensor, Tensor] | None = None  # for messages, once the slot has begun
         self._world, self._truth = problem, dict(truth)
         for world in truth.values():
@@ -111,6 +113,8 @@ class Episodes:
         if self._talk is None:
             return None
         joule, drain = talk_joule(self._world, self._talk), self._world.battery.losses.drain_joule
+        if self.slot in self._quiet:
+            return joule.new_zeros(self.battery_joule.shape), torch.ones_like(self.battery_joule, dtype=torch.bool)
         talks = pays(self.battery_joule, joule + drain)
         return joule * talks, talks
 
@@ -193,7 +197,8 @@ def run_slots(
     """
     check_size(problem, policy)
     memory = tuple[Tensor, ...]()
-    under_way = Episodes(problem, episodes, seed, truth, packets, paid_talk(problem, policy))
+    quiet = getattr(policy, "quiet", ())
+    under_way = Episodes(problem, episodes, seed, truth, packets, paid_talk(problem, policy), quiet)
     for slot in range(problem.slots):
         seen = replace(under_way.see(), memory=memory).recalled_by(policy)
         memory = seen.memory

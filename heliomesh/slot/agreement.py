@@ -11,6 +11,7 @@ Sending without training is an action of its own, also where the plan's actions 
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,7 +34,7 @@ class Agreeing:
 
     def decide(self, slot: int, seen: Observation) -> Decision:
         """The policy's own decision, but in the last slots."""
-        if not self._last[slot]:
+        if slot not in self.quiet:
             return decided(self.problem, self.worn_by, slot, seen)
         paid = pays(seen.battery_joule.unsqueeze(-1), self._needed_joule)  # (batch, device, power), cheapest first
         watt = torch.cat([self._powers.new_zeros(1), self._powers])[paid.sum(-1)]
@@ -42,13 +43,13 @@ class Agreeing:
 
     @property
     def talk(self) -> Talk | None:
-        """Messages of the policy, in the last slots as well."""
+        """Messages of the policy, before the last slots."""
         return getattr(self.worn_by, "talk", None)
 
     @cached_property
-    def _last(self) -> list[bool]:
-        last: list[bool] = (slots_to_deadline(self.problem) < self.slots).tolist()
-        return last
+    def quiet(self) -> frozenset[int]:
+        """The last slots before deadlines: turns need no messages."""
+        return frozenset(np.flatnonzero(slots_to_deadline(self.problem) < self.slots).tolist())
 
     @cached_property
     def _turn(self) -> Tensor:

@@ -101,3 +101,15 @@ def test_an_agreeing_job_does_not_learn_to_react() -> None:
 def test_a_packed_runs_trace_is_known_by_its_identity() -> None:
     job = Job(ring().scenario, "uncoordinated", agree=SLOTS)
     assert trace_key(job.identity("run")) == job.key("trace")
+
+
+def test_turns_need_no_messages() -> None:
+    problem = ring(**{"energy.control": "paid", "energy.actions": "separate"})
+    plan = hm.plan(problem, "bids", talk="messages", practice=2, passes=1)
+    control = hm.simulate(problem, agreed(problem, plan, SLOTS), 20).control_joule
+    assert control is not None
+    assert (control[:, : problem.slots - SLOTS] > 0).any()
+    assert not control[:, problem.slots - SLOTS :].any()
+    whole = hm.simulate(problem, plan, 20).control_joule
+    assert whole is not None
+    assert np.array_equal(whole[:, : problem.slots - SLOTS], control[:, : problem.slots - SLOTS])
