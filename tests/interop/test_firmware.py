@@ -523,6 +523,16 @@ def test_three_architectures_decide_as_python(target, name, states, tmp_path):
     assert hash_in_c(tmp_path, target, problem, bids, states) == hash_of(found)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(bool(CORTEX_M0.missing), reason="arm-none-eabi-gcc or qemu is not installed")
+def test_the_example_runs_in_an_emulator_as_the_docs_say(tmp_path):
+    exported("bids", tmp_path)
+    told = (SOURCES.parents[2] / "docs/firmware.md").read_text(encoding="utf-8")
+    recipe = re.search(r"arm-none-eabi-gcc.*?device_3.elf\n.*?device_3.elf\n", told, re.S)[0]
+    script = f"set -e\nkit={SOURCES}\n{recipe}"
+    subprocess.run(["sh", "-c", script], cwd=tmp_path, stdin=subprocess.DEVNULL, check=True, timeout=300)  # noqa: S603, S607
+
+
 def far_tables(folder):
     """A table file of 100,000 bytes; its values."""
     values = np.random.default_rng(0).integers(2**8, size=100_000).tolist()

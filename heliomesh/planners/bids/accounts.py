@@ -11,22 +11,7 @@ from torch import Tensor
 from heliomesh.model.policy import Noticed, Observation
 from heliomesh.model.problem import Problem
 from heliomesh.simulation import practice
-from heliomesh.slot import energy_table
-from heliomesh.slot.bids import (
-    ONE,
-    PROGRESS_STEPS,
-    Account,
-    Own,
-    Terms,
-    as_share,
-    averaged,
-    harm_table,
-    lean_step,
-    price,
-    spending,
-    trained,
-    training_gain,
-)
+from heliomesh.slot import bids, energy_table
 from heliomesh.slot.learning_model import Contributions
 from heliomesh.slot.neighbour_table import NeighbourTable
 
@@ -36,33 +21,33 @@ class Accountants(practice.Learners):
     """What the forms of `bids` share: the numbers of every device, its account and its prices."""
 
     @cached_property
-    def terms(self) -> Terms:
+    def terms(self) -> bids.Terms:
         """What all devices know."""
         network, link = self.model.network, self.problem.link
-        return Terms(
+        return bids.Terms(
             network.power_of_action,
             self.problem.actions.trained,
-            harm_table(network.power_watt, link.waterfall),
+            bids.harm_table(network.power_watt, link.waterfall),
             self._bias_bits,
             self.model.keeps,
             link.half_duplex,
         )
 
     @cached_property
-    def own(self) -> Own:
+    def own(self) -> bids.Own:
         """What each device alone knows; tensors begin with a device axis."""
         problem, table, actions = self.problem, self.table, self.problem.actions
         points = energy_table.point_bits(problem)
         bits = torch.zeros_like(points) if self.values is None else energy_table.entry_bits(self.values)
-        return Own(
+        return bids.Own(
             (self.model.directions / self._lean_step).round().long(),
             energy_table.spent_units(problem, actions.spent_joule),
             energy_table.spent_units(problem, actions.needed_joule),
             points,
             bits,
-            as_share(self.model.network.own_weight),
-            table.of_edges(as_share(self.model.network.edge_weight)) * table.present,
-            table.of_edges(as_share(self.model.lone_share)),
+            bids.as_share(self.model.network.own_weight),
+            table.of_edges(bids.as_share(self.model.network.edge_weight)) * table.present,
+            table.of_edges(bids.as_share(self.model.lone_share)),
             table.of_edges(self.arrival.movedim(0, -1)).movedim((0, 1), (-2, -1)),
             table.own_place,
         )
@@ -74,12 +59,12 @@ class Accountants(practice.Learners):
 
     @cached_property
     def _lean_step(self) -> float:
-        return lean_step(self.model.directions)
+        return bids.lean_step(self.model.directions)
 
     @property
     def _most_bias_weight(self) -> float:
         """Largest weight of a squared step of lean, in the unit of values."""
-        return max(self.bias_weight) * self._lean_step**2 * ONE
+        return max(self.bias_weight) * self._lean_step**2 * bids.ONE
 
     @cached_property
     def _bias_bits(self) -> int:
@@ -88,7 +73,7 @@ class Accountants(practice.Learners):
 
     def bias_weight_in(self, slot: int) -> int:
         """λ_t of squared steps of lean, with `Terms.bias_bits` after the point of values."""
-        weight = self.bias_weight[slot] * self._lean_step**2 * ONE
+        weight = self.bias_weight[slot] * self._lean_step**2 * bids.ONE
         return min(round(weight * (1 << self._bias_bits)), 2**16 - 1)
 
     @cached_property
@@ -102,7 +87,7 @@ class Accountants(practice.Learners):
         problem = self.problem
         gain = problem.link.path_gain.unsqueeze(-1) * problem.channel.gain
         noise = problem.link.noise_watt[self.model.network.receiver].reshape(-1, 1, 1)
-        return as_share(1 - problem.link.packet_error(gain.unsqueeze(-1) * self.model.network.power_watt, noise))
+        return bids.as_share(1 - problem.link.packet_error(gain.unsqueeze(-1) * self.model.network.power_watt, noise))
 
     def held(self, values: Tensor) -> Tensor:
         """Values of energy as integers on a coarse grid; (slot, device, weather, point)."""
@@ -111,7 +96,7 @@ class Accountants(practice.Learners):
     def contributions(self, memory: tuple[Tensor, ...]) -> Contributions:
         """Accounts as real numbers."""
         progress, lean = memory[:2]
-        return Contributions(progress.double() / PROGRESS_STEPS, lean.double() * self._lean_step)
+        return Contributions(progress.double() / bids.PROGRESS_STEPS, lean.double() * self._lean_step)
 
     def recall(self, seen: Observation) -> tuple[Tensor, ...]:
         """Accounts after the training and the models of the slot before."""
@@ -124,26 +109,28 @@ class Accountants(practice.Learners):
         return tuple(map(torch.cat, zip(*pieces, strict=True)))
 
     def _recalled(self, memory: tuple[Tensor, ...], noticed: Noticed) -> tuple[Tensor, ...]:
-        now = trained(Account(*memory), self.own.direction, noticed.trained)
-        told = Account(*map(self.table.of_neighbours, now))
-        return averaged(self.terms, self.own, now, told, self.table.of_edges(noticed.arrived))
+        now = bids.trained(bids.Account(*memory), self.own.direction, noticed.trained)
+        told = bids.Account(*map(self.table.of_neighbours, now))
+        return bids.averaged(self.terms, self.own, now, told, self.table.of_edges(noticed.arrived))
 
     def training_gain(self, slot: int, seen: Observation) -> Tensor:
         """What actions gain by training, in slots of it; (batch, device, action)."""
-        return self._gain(slot, seen).double().unsqueeze(-1) * self.problem.actions.trained / ONE
+        return self._gain(slot, seen).double().unsqueeze(-1) * self.problem.actions.trained / bids.ONE
 
     def _gain(self, slot: int, seen: Observation) -> Tensor:
-        return training_gain(self.terms, Account(*seen.memory[:2]), self.own.direction, self.bias_weight_in(slot))
+        return bids.training_gain(
+            self.terms, bids.Account(*seen.memory[:2]), self.own.direction, self.bias_weight_in(slot)
+        )
 
     def price(self, slot: int, seen: Observation) -> Tensor:
         """What actions cost through their energy, less what training gains; (batch, device, action) integers."""
         battery, problem = energy_table.battery_units(self.problem, seen.battery_joule), self.problem
         if self.entries is None:
-            cost = (ONE * self._spending(slot, seen)).round().long()
+            cost = (bids.ONE * self._spending(slot, seen)).round().long()
         else:
             device = torch.arange(problem.num_devices, device=problem.device)
-            cost = spending(self.own, self.entries[slot][device, seen.weather].long(), battery)
-        return price(self.terms, self.own, cost, battery, self._gain(slot, seen))
+            cost = bids.spending(self.own, self.entries[slot][device, seen.weather].long(), battery)
+        return bids.price(self.terms, self.own, cost, battery, self._gain(slot, seen))
 
     def settled(self, slot: int, seen: Observation) -> Tensor:
         """What every device chooses."""
@@ -152,7 +139,7 @@ class Accountants(practice.Learners):
     def practised(self, slot: int, seen: Observation) -> tuple[Tensor, Tensor]:
         """The same, and what the grants that it got make every action gain, in slots of training."""
         chosen, gains = self._chosen(slot, seen)
-        return chosen, gains.double() / ONE
+        return chosen, gains.double() / bids.ONE
 
     @abstractmethod
     def _chosen(self, slot: int, seen: Observation) -> tuple[Tensor, Tensor]:

@@ -32,6 +32,7 @@ void reset(void)
         *to = 0;
     }
     (void)main();
+    target_stop();
     for (;;) {
     }
 }
