@@ -23,7 +23,6 @@ SHORTER = {
     r"--target-accuracy \S+ (.*)--episodes 2": r"--target-accuracy 0 \1--episodes 5",  # two have a wide interval
     r"size field40": "size field40 --most-dark 1",  # twelve slots begin at dawn, with any battery
     r"-o passes=1": "-o passes=1 -o practice=1",
-    r"export field40 prices": "export field40 prices -o restarts=0 -o sweeps=1",  # a cycle has 144 slots in any week
 }
 
 

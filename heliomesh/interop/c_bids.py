@@ -19,7 +19,7 @@ from heliomesh.model.overhead import paid_talk, talk_joule
 from heliomesh.planners.bids import Bidders
 from heliomesh.scenario.errors import refuse
 from heliomesh.slot.bids import SHARE_BITS, Own
-from heliomesh.slot.energy_table import spent_units, unit_exponent
+from heliomesh.slot.energy_table import spent_units, unit_of
 
 _LEAN_ZERO = 128  # stored for no lean, so that no stored number is negative
 
@@ -59,7 +59,9 @@ class BidHeader:
     def _rows(self) -> tuple[Tensor, Tensor]:
         """Different rows of values (row, weather × point), and the row of each slot."""
         entries = cast(Tensor, self.policy.entries)  # plans without are refused
-        return torch.unique(entries[:, self.number, :, : self._points].flatten(1), dim=0, return_inverse=True)
+        by_slot = entries[:, self.number, :, : self._points].flatten(1)
+        rows, row_of_slot = torch.unique(by_slot, dim=0, return_inverse=True)
+        return rows, row_of_slot
 
     @property
     def ram_bytes(self) -> int:
@@ -104,8 +106,9 @@ class BidHeader:
         """Numbers by name."""
         policy, problem, own = self.policy, self.policy.problem, self._own
         talk, unit, weight = paid_talk(problem, policy), 1 << SHARE_BITS, int(own.own_weight)
-        joule = torch.zeros_like(problem.battery.capacity_joule) if talk is None else talk_joule(problem, talk)
-        silent = torch.stack([joule, joule + problem.battery.losses.drain_joule], -1)
+        drain = problem.battery.losses.drain_joule
+        joule = torch.zeros_like(drain) if talk is None else talk_joule(problem, talk)
+        silent = torch.stack([joule, joule + drain], -1)
         paid, awake = spent_units(problem, silent)[self.number].tolist()
         scale_of = {"oneself": 0, "all": unit * unit, "arrived": (unit - weight) * unit}[policy.terms.keeps]
         return {
@@ -136,10 +139,7 @@ def write_bid_headers(policy: Bidders, folder: Path) -> tuple[list[BidHeader], l
     refuse(policy.values is None, "planner option passes", "at least 1 in a C header", "value 0")
     headers = [BidHeader(policy, number) for number in range(problem.num_devices)]
     for header in headers:
-        measured, planned = (
-            header.measuring.unit_exponent,
-            unit_exponent(float(problem.battery.capacity_joule[header.number])),
-        )
+        measured, planned = header.measuring.unit_exponent, unit_of(problem, header.number)[0]
         expected = f"harvests of a slot that 32 bits hold in units of 1e{planned} J"
         refuse(measured != planned, "harvest", expected, f"harvests that need 1e{measured} J")
     check_limits(

@@ -16,7 +16,7 @@ import numpy as np
 from heliomesh.interop.c_kit import Constants, bits_of
 from heliomesh.model.problem import Problem
 from heliomesh.physics.chain import Floats, level_cuts
-from heliomesh.slot.energy_table import unit_exponent
+from heliomesh.slot.energy_table import unit_of
 
 _MOST = 2**32 - 1
 _LOSS_ZERO = 1 << 15  # stored for 0 dB, so that no stored number is negative
@@ -28,7 +28,7 @@ class Measuring:
     """Units and thresholds of one device."""
 
     def __init__(self, problem: Problem, device: int) -> None:
-        law, capacity_joule = problem.harvest.law, float(problem.battery.capacity_joule[device])
+        law = problem.harvest.law
         self._problem, self._device = problem, device
         self._edges = range(*problem.topology.edge_start[device : device + 2].tolist())  # links into the device
         self._num_channel_cuts = problem.channel.levels - 1 if self._edges else 0
@@ -40,11 +40,10 @@ class Measuring:
         self._weather_by_rank = np.argsort(mean_joule[self._phase_of_slot].mean(0), kind="stable")
         self._harvest_cuts = _between(mean_joule[:, self._weather_by_rank])
         finite = self._harvest_cuts[np.isfinite(self._harvest_cuts)]
-        largest = max(capacity_joule, float(finite.max(initial=0.0)))
         # of ten, of the unit of energy [J]: the finest that holds the battery and every cut of the harvest
-        self.unit_exponent = unit_exponent(largest)
+        self.unit_exponent, full_joule = unit_of(problem, device, float(finite.max(initial=0.0)))
         self.unit_joule = f"1e{self.unit_exponent}"  # as C and people write it
-        self._capacity = self.units(capacity_joule)
+        self._capacity = self.units(full_joule)
 
     def units(self, joule: float) -> int:
         """The smallest whole number of units that is not less."""

@@ -86,13 +86,14 @@ class Bidders(practice.Learners):
     def own(self) -> Own:
         """What each device alone knows; tensors begin with a device axis."""
         problem, table, actions = self.problem, self.table, self.problem.actions
-        cost = None if self.values is None else energy_table.entry_bits(self.values)
+        points = energy_table.point_bits(problem)
+        bits = torch.zeros_like(points) if self.values is None else energy_table.entry_bits(self.values)
         return Own(
             (self.model.directions / self._lean_step).round().long(),
             energy_table.spent_units(problem, actions.spent_joule),
             energy_table.spent_units(problem, actions.needed_joule),
-            energy_table.point_bits(problem),
-            torch.zeros_like(problem.battery.capacity_joule).long() if cost is None else cost,
+            points,
+            bits,
             as_share(self.model.network.own_weight),
             table.of_edges(as_share(self.model.network.edge_weight)) * table.present,
             table.of_edges(as_share(self.model.lone_share)),
@@ -122,7 +123,7 @@ class Bidders(practice.Learners):
     def bias_weight_in(self, slot: int) -> int:
         """λ_t of squared steps of lean, with `Terms.bias_bits` after the point of values."""
         weight = self.bias_weight[slot] * self._lean_step**2 * ONE
-        return min(round(weight * 2**self._bias_bits), 2**16 - 1)
+        return min(round(weight * (1 << self._bias_bits)), 2**16 - 1)
 
     @cached_property
     def entries(self) -> Tensor | None:
@@ -153,7 +154,7 @@ class Bidders(practice.Learners):
             seen = replace(seen, memory=(lean.new_zeros(lean.shape[:2]), lean))
         if seen.noticed is None:
             return seen.memory
-        pieces = [self._recalled(piece.memory, piece.noticed) for piece in seen.pieces(self._batch)]
+        pieces = [self._recalled(one.memory, one.noticed) for one in seen.pieces(self._batch) if one.noticed]
         return tuple(map(torch.cat, zip(*pieces, strict=True)))
 
     def _recalled(self, memory: tuple[Tensor, ...], noticed: Noticed) -> tuple[Tensor, ...]:

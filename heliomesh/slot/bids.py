@@ -39,7 +39,7 @@ Tensors may have any axes before those that are named; a device alone has none, 
 
 import struct
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -91,7 +91,7 @@ class Terms:
     trained: Tensor  # (action,) bool
     harm: Tensor  # (power of the harmed, power) half the share of a packet that is destroyed
     bias_bits: int  # by which a weight of bias times squared steps of lean is finer than a value
-    keeps: Literal["oneself", "all", "arrived"]  # who takes the weight of packets that did not arrive
+    keeps: str  # who takes the weight of packets that did not arrive: "oneself", "all" or those that "arrived"
     half_duplex: bool
 
 

@@ -1,8 +1,8 @@
 """Values of energy as devices hold them: integers, at few points of the battery, and alike in slots that are near.
 
 A row says what a battery's level will have cost by the end, over a full battery's. A battery counts in units, as a
-board measures it: microjoules where 32 bits hold them. Points are 2^k units apart, so that finding a place between two
-of them is a matter of shifts. Entries have 16 bits.
+board measures it: microjoules where 32 bits hold them. Points are 2^k units apart, so that shifts find a place
+between two of them. Entries have 16 bits.
 
 A slot takes the row of the slot after it where no entry differs by more than a tolerance: 2⁻⁹ slots of training, or
 as many fourth roots of two more as it takes for a device's rows to fit `TABLE_BYTES`. By no more does a slot's row
@@ -25,16 +25,22 @@ _TOLERANCES = torch.tensor([round(2 ** (7 + step / 4)) for step in range(90)])  
 _FINEST_EXPONENT, _MOST_UNITS = -6, 2**32 - 1
 
 
-def unit_exponent(joule: float) -> int:
-    """Of ten: the finest unit [J], from microjoules by thousands, in which an energy fits 32 bits."""
+def unit_of(problem: Problem, device: int, also_joule: float = 0.0) -> tuple[int, float]:
+    """Exponent of ten of the unit [J] in which a full battery, and another energy, fit 32 bits; that battery [J]."""
+    full = float(problem.battery.capacity_joule[device])
+    return _exponent(max(full, also_joule)), full
+
+
+def _exponent(joule: float) -> int:
+    """Of the finest unit, from microjoules by thousands."""
     return next(one for one in count(_FINEST_EXPONENT, 3) if joule * 10.0**-one <= _MOST_UNITS)
 
 
 def in_units(problem: Problem, joule: Tensor) -> Tensor:
     """Energies as real numbers of each device's unit; (..., device) or (..., device, 1)."""
-    capacity = problem.battery.capacity_joule
-    scale = {one: 10.0 ** -unit_exponent(one) for one in capacity.unique().tolist()}
-    return joule * torch.tensor([scale[one] for one in capacity.tolist()], dtype=torch.float64, device=joule.device)
+    capacity = problem.battery.capacity_joule.tolist()
+    scale = {one: 10.0 ** -_exponent(one) for one in set(capacity)}
+    return joule * torch.tensor([scale[one] for one in capacity], dtype=torch.float64, device=joule.device)
 
 
 def battery_units(problem: Problem, joule: Tensor) -> Tensor:
