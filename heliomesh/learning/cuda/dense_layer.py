@@ -92,7 +92,7 @@ def _given(
     copy = None if earlier is None else earlier.copy
     weights = stack.parameter(operation.weight), stack.parameter(operation.bias), x if copy is None else copy
     steps = (0, 1) if earlier is None else (step, earlier.inputs.shape[1])
-    form = {"HAS_BIAS": operation.bias is not None, "FROM_COPY": copy is not None}
+    form: dict[str, Any] = {"HAS_BIAS": operation.bias is not None, "FROM_COPY": copy is not None}
     form["ALIGNED"] = stack.alignment(operation.weight)
     return weights, (len(x) // stack.positions, inputs, outputs, *steps), form
 
