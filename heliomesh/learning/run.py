@@ -1,5 +1,6 @@
 """What a training run leaves behind: metrics by evaluated slot, the devices' final weights, and their origin."""
 
+import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -62,12 +63,9 @@ class Run:
 
     def parameters(self, device: int) -> dict[str, Tensor]:
         """One device's final parameters by name, as ``load_state_dict`` takes them."""
-        named, start = {}, 0
-        for name, shape in self.provenance["parameters"]:
-            size = int(np.prod(shape))
-            named[name] = self.weights[device, start : start + size].reshape(shape)
-            start += size
-        return named
+        names, shapes = zip(*self.provenance["parameters"], strict=True)
+        parts = torch.split(self.weights[device], [math.prod(shape) for shape in shapes])
+        return {name: part.reshape(shape) for name, shape, part in zip(names, shapes, parts, strict=True)}
 
     @checked
     def save(self, folder: str | Path, *, weights: bool = True) -> None:

@@ -64,15 +64,12 @@ class Shard:
 
     def state(self) -> list[Rows]:
         """What `state_names` lists, of the own devices; (own, parameter) each."""
-        return [one.cpu().numpy() for one in self._own_state()]
+        return [one[: len(self._own)].cpu().numpy() for one in self._replay.gather_state().values()]
 
     def restore(self, *state: Rows) -> None:
         """Go back to a `state` of the own devices."""
-        for own, kept in zip(self._own_state(), state, strict=True):
-            own.copy_(torch.tensor(kept))
-
-    def _own_state(self) -> list[torch.Tensor]:
-        return [one[: len(self._own)] for one in self._replay.gather_state().values()]
+        for one, kept in zip(self._replay.gather_state().values(), state, strict=True):
+            one[: len(self._own)] = torch.tensor(kept)
 
     def score_devices(self, done: int) -> Scores:
         """The own devices on the test set; (own,)."""

@@ -90,9 +90,8 @@ def _read_images(folder: Path) -> tuple[dict[str, Array], int]:
                 shape = image.shape
                 num_bytes = 5 * len(listed) * image.size
                 check_fits(str(folder), num_bytes, DEFAULT_LIMIT_GIB, "use fewer or smaller images")
-            if image.shape != shape:
-                expected = f"(channel, height, width) {shape} as in the first image"
-                raise DatasetError(path, expected, f"shape {image.shape}")
+            expected = f"(channel, height, width) {shape} as in the first image"
+            DatasetError.when(image.shape != shape, path, expected, f"shape {image.shape}")
             images.append(image)
         DatasetError.when(not images, folder / part, "at least one image", "number 0")
         arrays[f"{part}_inputs"] = np.stack(images)
