@@ -452,7 +452,7 @@ def test_a_mistake_of_train_makes_no_folder(call, tmp_path, trace):
 )
 def test_no_other_command_claims_a_folder_by_a_mistake(call, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("heliomesh.studies.compare.make_plan", pytest.fail)
+    monkeypatch.setattr("heliomesh.jobs.steps.make_plan", pytest.fail)
     monkeypatch.setattr("heliomesh.commands.options.start_ray", pytest.fail)
     monkeypatch.setattr("heliomesh.jobs.store.planned", pytest.fail)
     monkeypatch.setattr("heliomesh.jobs.store.Store.traces", pytest.fail)
