@@ -46,7 +46,6 @@ class Noticed:
     arrived: Tensor  # (batch, edge) bool
     trained: Tensor  # (batch, device) bool
     power_watt: Tensor  # (batch, device) at which they sent
-    spent_ratio: Tensor | None = None  # (batch, device) measured over planned joules; NaN or None: not measured
 
     def of(self, episodes: Tensor) -> "Noticed":
         """What was noticed in some of the episodes; their positions (chosen,)."""

@@ -7,7 +7,7 @@ the share of r that a slot's leakage leaves, η_in the share of the harvest that
 file of `physics/storages` each. `scenario/storages` has published numbers, which a scenario's own replace.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any
 
@@ -114,10 +114,6 @@ class Consumption:
     wake_joule: Tensor  # (device,) delivered in a slot with sending; zero where the radio wakes to listen
     sending: Sending
     factor: Tensor  # (device,) on all that is drawn for training and sending
-
-    def scaled(self, factor: Tensor) -> "Consumption":
-        """Devices that draw ``factor`` (device,) times as much, whatever they do."""
-        return replace(self, drain_joule=self.drain_joule * factor, factor=factor)
 
     def sending_joule(self, power_watt: Tensor) -> Tensor:
         """Delivered to the radio while it sends; (..., device) → (..., device)."""
