@@ -185,7 +185,6 @@ class TableRounds:
     price: Tensor  # (device, action, batch); infeasible actions carry an infinite price
     chosen: Tensor  # (device, batch) actions
     position: Tensor  # (receiver, batch) of the joint actions in the entries
-    exact: bool  # whether costs are whole multiples of a unit, whose ties need no tolerance
 
     def run(self, turns: Sequence[TableTurn], rounds: int) -> Tensor:
         """Actions (device, batch) after so many rounds, or once nobody moves."""
@@ -214,7 +213,7 @@ class TableRounds:
         base = self.position.index_select(0, turn.table).sub_(now.index_select(0, turn.place).mul_(stride))
         cost = self.price.index_select(0, turn.devices)
         value = self._values(base.unsqueeze(1), stride.unsqueeze(2), axis=1)
-        best = first_least(cost.index_add_(0, turn.place, value), 1, self.exact)
+        best = first_least(cost.index_add_(0, turn.place, value), 1)
         self.chosen.index_copy_(0, turn.devices, best)
         self.position.index_copy_(0, turn.table, base.add_(best.index_select(0, turn.place).mul_(stride)))
 
@@ -234,7 +233,7 @@ class TableRounds:
         cost = self.price[device, :, episode]
         for one, present in zip(value.unbind(1), heard.unbind(1), strict=True):  # in the order of `_move_all`
             cost += torch.where(present.unsqueeze(1), one, 0.0)
-        best = first_least(cost, 1, self.exact)
+        best = first_least(cost, 1)
         moved = (heard & (best != now).unsqueeze(1)).nonzero(as_tuple=True)
         self.chosen[device, episode] = best
         place = table[moved], episode[moved[0]]
@@ -268,7 +267,6 @@ class ListedResponses:
     count: int  # actions
     colour: tuple[int, ...]  # (device,) devices of one colour share no receiver
     heard: tuple[Hearing, ...]  # receivers, in the order in which devices add their tables up
-    exact: bool = False  # whether costs are whole numbers, equal only where all digits are
 
     @cached_property
     def listed(self) -> tuple[Listed, ...]:
@@ -340,7 +338,7 @@ class ListedResponses:
         value = price.reshape(len(price), -1).take(own, 1)  # (batch, action, response)
         for term in terms:  # in the order of `TableRounds`, so that sums have the same bits
             value = value + tables.take(term, 1)
-        return first_least_of(value, 1, self.exact)
+        return first_least_of(value, 1)
 
     def rounds(self, best: Sequence[int], chosen: list[int], rounds: int) -> list[int]:
         """Turns from ``chosen`` (device,) until nobody moves."""

@@ -52,7 +52,6 @@ class Coordination:
     """Tables and rounds for one network."""
 
     problem: Problem
-    exact: bool = False  # whether costs are whole multiples of a unit, whose ties need no tolerance
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -258,7 +257,7 @@ class Coordination:
                 least = [joint.movedim(2 + k, -1).reshape(shape).amin(2) for k in range(group.heard)]
                 answer = torch.stack(least, dim=2) - wish
                 advice[number] = (advice[number] + answer - answer.amin(-1, keepdim=True)) / 2
-        return first_least(self._belief(finite, advice) + price, exact=self.exact)
+        return first_least(self._belief(finite, advice) + price)
 
     def _belief(self, price: Tensor, advice: list[Tensor]) -> Tensor:
         """Price plus all receivers' messages; (batch, device, action)."""
@@ -299,11 +298,11 @@ class Coordination:
             chosen = torch.cat(list(starts)).T.contiguous()  # (device, start × batch)
             position = self._joint(chosen).add_(begins)
             repeated = price.permute(1, 2, 0).repeat(1, 1, len(starts))
-            under_way = TableRounds(entries, repeated, chosen, position, self.exact)
+            under_way = TableRounds(entries, repeated, chosen, position)
             ends = under_way.run(self._turns, rounds).T.reshape(len(starts), batch, -1)
         missed = entries.index_select(0, position.T.reshape(-1)).view(len(starts), batch, -1)
         paid = price.expand(len(starts), -1, -1, -1).gather(3, ends.unsqueeze(-1)).squeeze(-1)
-        best = first_least(missed.sum(2) + paid.sum(2), 0, self.exact)
+        best = first_least(missed.sum(2) + paid.sum(2), 0)
         return ends[best, torch.arange(batch, device=best.device)]
 
     def decide_few(self, tables: Sequence[Floats], price: Floats, start: Ints, rounds: int, messages: int) -> Ints:
@@ -327,7 +326,7 @@ class Coordination:
         """Best responses to look up, for networks that are small enough."""
         actors = [tuple(row) for group in self.groups for row in group.actors.tolist()]
         heard = tuple(zip(self._places[1].tolist(), actors, strict=True))
-        return ListedResponses(len(self.problem.actions), self.problem.colour, heard, self.exact)
+        return ListedResponses(len(self.problem.actions), self.problem.colour, heard)
 
     def batch(self, shared: bool = False) -> int:
         """Episodes to handle at a time; where they share tables, what is made for pairs of them decides."""

@@ -29,13 +29,8 @@ def tied(costs: Tensor, dim: int) -> Tensor:
     return costs <= least + tie(least)
 
 
-def first_least(costs: Tensor, dim: int = -1, exact: bool = False) -> Tensor:
-    """Index of the first of the costs along an axis that count as equal to the least; the axis is gone.
-
-    Exact costs count as equal only where all digits are.
-    """
-    if exact:
-        return costs.argmin(dim)
+def first_least(costs: Tensor, dim: int = -1) -> Tensor:
+    """Index of the first of the costs along an axis that count as equal to the least; the axis is gone."""
     equal = tied(costs, dim)
     if dim in (-1, costs.ndim - 1):
         return equal.view(torch.uint8).argmax(dim)
@@ -50,9 +45,9 @@ def _first_true(flags: Sequence[Tensor]) -> Tensor:
     return found
 
 
-def first_least_of(costs: npt.NDArray[np.floating[Any]], axis: int, exact: bool = False) -> npt.NDArray[np.int64]:
+def first_least_of(costs: npt.NDArray[np.floating[Any]], axis: int) -> npt.NDArray[np.int64]:
     """`first_least` of an array."""
     least = costs.min(axis, keepdims=True)
-    equal = costs == least if exact else costs <= least + (abs(least) + 1) * _TIE_OF[costs.dtype]
+    equal = costs <= least + (abs(least) + 1) * _TIE_OF[costs.dtype]
     found: npt.NDArray[np.int64] = equal.argmax(axis)
     return found
