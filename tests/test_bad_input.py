@@ -204,7 +204,7 @@ OVERRIDES = [
     (["energy.initial=[]"], "energy.initial", "actual number of values 0"),
     (["energy.initial=3.5"], "energy.initial", "at most energy.capacity_joule = 3, actual value 3.5"),
     (["energy.initial=[1, 1, 1, 1, 4]"], "energy.initial", "actual value 4"),
-    (["energy.actions=apart"], "energy.actions", "expected 'coupled' or 'separate', actual value 'apart'"),
+    (["energy.actions=apart"], "energy.actions", "expected one of coupled, separate, actual value 'apart'"),
     (["energy.train_only=0"], "energy.train_only", "expected true or false, actual value 0"),
     # harvest
     (["harvest.source=wind"], "harvest.source", "actual value 'wind'"),
