@@ -92,11 +92,17 @@ class Spending:
 
     def read(self, future: Tensor, device_axis: int = -2) -> Tensor:
         """A table (..., device, ..., energy) at what actions leave; one more axis (..., action)."""
-        rows = (len(self.devices), *(1,) * (-2 - device_axis), -1)
-        lower, upper = (at.reshape(rows).expand(*future.shape[:-1], -1) for at in (self.lower, self.upper))
-        share = None if self.share is None else self.share.reshape(rows)
+        lower, upper, share = self.lower, self.upper, self.share
+        for _ in range(-2 - device_axis):  # axes between device and energy
+            lower, upper, share = (
+                lower.unsqueeze(1),
+                upper.unsqueeze(1),
+                None if share is None else share.unsqueeze(1),
+            )
+        rows = future.shape[:-1]
+        lower, upper = lower.expand(*rows, -1), upper.expand(*rows, -1)
         found = values_left(future, lower, upper, share)
-        return found.reshape(*future.shape[:-1], *self.barred.shape[1:])
+        return found.view(*rows, *self.barred.shape[1:])
 
     def reached(self, future: Tensor) -> Tensor:
         """The same of a table (device, row, energy), +∞ where a state does not pay for an action."""
