@@ -39,7 +39,6 @@ WRITERS = {
 RENAMED_LATER = {
     ("field/agents/journal.py", "add"),  # a line at the end; readers leave out one that is not whole
     ("common/durable.py", "_locked"),
-    ("common/durable.py", "written_whole"),
     ("tasks/datasets/cifar10.py", "_unpack_sheets"),
     ("tasks/retrieval/source.py", "_copy"),
     ("tasks/retrieval/search.py", "_fetch"),

@@ -324,7 +324,7 @@ def program(folder, name, script):
 
 
 def test_a_registry_s_client_downloads_the_archive(tmp_path, monkeypatch):
-    path = packed_toy(tmp_path / "toy-1.tgz")
+    path = packed_toy(tmp_path / "toy.tgz")
     program(tmp_path / "programs", "npm", f'[ "$1 $2 $3" = "pack --ignore-scripts toy@1" ] && cp {path} .')
     monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}{os.pathsep}{os.environ['PATH']}")
     package = Package("npm", ("npm", "pack", "--ignore-scripts", "toy@1"))
