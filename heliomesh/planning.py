@@ -45,6 +45,7 @@ class Planner:
     objective: str = "update-loss"  # what it plans for; "learning" is what no table of update losses would show
     # few options or paths of the scenario, with the values that `studies/tuning.py` tries
     knobs: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 0  # raised when it decides otherwise than before, so that its results are computed anew
     reads_learning: tuple[str, ...] = ()  # settings of ``[learning]`` that decide its plan, beside those of energies
 
     def checked_options(self, options: Mapping[str, Any]) -> Section:
@@ -63,7 +64,7 @@ def find_planner(planner: object) -> Planner:
     return Planner(name, plan, **{one.lower(): getattr(told, one) for one in _SAID if hasattr(told, one)})
 
 
-_SAID = ("Options", "VARIANTS", "smaller", "STARTS_WARM", "OBJECTIVE", "KNOBS", "READS_LEARNING")
+_SAID = ("Options", "VARIANTS", "smaller", "STARTS_WARM", "OBJECTIVE", "KNOBS", "VERSION", "READS_LEARNING")
 
 
 def _meant(planner: object) -> object:

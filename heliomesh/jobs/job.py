@@ -8,7 +8,7 @@ not.
 
 A setting of the scenario or option of a planner that equals its default is left out of the identity, so that a new
 setting with a harmless default leaves all keys alone. A default decides results nevertheless: whoever changes one
-raises `RESULTS_VERSION`.
+raises `RESULTS_VERSION`, or the ``VERSION`` of a planner.
 """
 
 from collections.abc import Mapping
@@ -151,10 +151,12 @@ class Job:
         if self.trace is not None:
             return made | {"planner": self.trace.planner}
         known = self.planner == IDEAL
+        version = 0 if known else find_planner(self.planner).version
         return made | {
             "scenario": world_of(self.scenario, self.scenario.chosen()),
             "planner": IDEAL if known else planner_text(self.planner),
             "planner source": None if known else of_variant(PLANNER_CATALOG, self.planner),
+            **({"planner version": version} if version else {}),
             "options": {} if known else chosen_options(self.planner, self.planner_options),
             "planned on": self.plan_device.partition(":")[0],
             "planned in": self.plan_dtype,

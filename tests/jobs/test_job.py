@@ -16,7 +16,7 @@ from heliomesh.jobs import job as job_module
 from heliomesh.jobs.fingerprint import of_code, of_path
 from heliomesh.jobs.job import STEPS, Job
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.planners import prices, uncoordinated
+from heliomesh.planners import bids, news, prices, uncoordinated
 from heliomesh.planning import find_planner
 from heliomesh.scenario.files import shipped
 from heliomesh.tasks.datasets import digits
@@ -322,3 +322,13 @@ def test_our_own_code_is_named_by_the_results_version() -> None:
     assert of_code("receiver") is None
     assert of_code(hm.plan) is None
     assert of_code(test_our_own_code_is_named_by_the_results_version) is not None
+
+
+def test_a_planner_that_decides_otherwise_has_results_of_its_own(monkeypatch):
+    scenario = hm.Scenario.load("tiny").override({"energy.actions": "separate"})
+    before = {name: Job(scenario, name).key() for name in ("bids", "news")}
+    assert "planner version" not in Job(scenario, "news").identity()
+    assert Job(scenario, "bids").identity()["planner version"] == bids.VERSION
+    monkeypatch.setattr(bids, "VERSION", bids.VERSION + 1)
+    monkeypatch.setattr(news, "VERSION", 1, raising=False)
+    assert all(Job(scenario, name).key() != key for name, key in before.items())

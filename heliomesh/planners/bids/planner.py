@@ -108,5 +108,6 @@ def _check_size(policy: Accountants, options: Options) -> None:
 
 _BYTE = 256
 
+VERSION = 1  # integers, and two forms
 OBJECTIVE = "learning"
 READS_LEARNING = ("aggregation", "partition", "alpha", "shards_per_device")
