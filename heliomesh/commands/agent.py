@@ -154,7 +154,7 @@ def watch_command(
     folder: Annotated[Path, typer.Argument(help="The folder `watch` that `heliomesh device deploy` wrote.")],
     refresh_second: Annotated[float, option("Seconds between reloads of the page.", min=0.1)] = 10.0,
     replan: Annotated[
-        bool, option("Plan anew where joules or channels deviate, and send devices the new plan.", "--replan")
+        bool, option("Plan anew where harvests or channels deviate or devices are gone, and send devices the new plan.", "--replan")
     ] = False,
 ) -> None:
     """Show the live network in the page's own player: page.html in the folder, which a browser reloads."""
@@ -167,7 +167,9 @@ def watch_command(
             watcher.follow(tell if replan else None)
     except (KeyboardInterrupt, SystemExit) as ended:
         tell(f"watch ended; a restart goes on with what is kept in {folder}")
-        if not isinstance(ended, SystemExit) or ended.code != 128 + signal.SIGTERM:  # by which services end
+        if isinstance(ended, KeyboardInterrupt):
+            raise typer.Exit(128 + signal.SIGINT) from None
+        if ended.code != 128 + signal.SIGTERM:  # by which services end
             raise
 
 

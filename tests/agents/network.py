@@ -70,7 +70,7 @@ def planned(problem: Problem, hops: int = 1) -> Plan:
 
 
 def bidding(problem: Problem) -> Plan:
-    return make_plan(problem, "bids", {"practice": 2, "passes": 1}, bound=False)
+    return make_plan(problem, "bids", {"practice": 2, "passes": 1, "talk": "messages"}, bound=False)
 
 
 def live(folder: Path) -> None:

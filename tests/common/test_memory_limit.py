@@ -136,7 +136,7 @@ def test_some_episodes_keep_all_that_is_seen() -> None:
     """A policy may look at any of it, also where episodes are decided about in groups."""
     generator = torch.Generator().manual_seed(0)
     first, second, third = (torch.rand(5, 3, generator=generator) for _ in range(3))
-    noticed = Noticed(first, second > 0.5, third > 0.5, first, second)
+    noticed = Noticed(first, second > 0.5, third > 0.5, second)
     whole = Observation(first.long(), second, third.long(), third, noticed, (first, second))
     halves = whole.pieces(3)
     assert [len(half.uniform) for half in halves] == [3, 2]

@@ -60,7 +60,7 @@ LOSSY = {
 }
 TALKING = {"energy.actions": "separate", "slots": 20}
 DEAR = {"energy.control": "paid", "energy.control_watt": 1.0, "energy.control_bit_per_second": 2e3}
-QUICK = {"practice": 2, "passes": 1}
+QUICK = {"practice": 2, "passes": 1, "talk": "messages"}
 WEATHER = {
     "harvest.source": "markov",
     "harvest.joule": [[0.0, 1.0], [1.0, 2.0]],

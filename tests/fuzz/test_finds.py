@@ -167,7 +167,7 @@ def test_numbers_that_are_none_are_never_written(
 def test_too_little_memory_is_said_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail() -> None:
+    def fail(**_: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
 
     monkeypatch.setattr(heliomesh.cli, "app", fail)

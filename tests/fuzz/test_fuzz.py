@@ -49,7 +49,7 @@ def test_every_input_ends_well_or_in_a_sentence(
 def test_judgement(monkeypatch: pytest.MonkeyPatch, error: Exception, kind: str) -> None:
     """Anything but a sentence is a find, and so is a process that ran out of memory."""
 
-    def fail() -> None:
+    def fail(**_: object) -> None:
         raise error
 
     monkeypatch.setattr(heliomesh.cli, "app", fail)

@@ -14,7 +14,7 @@ from heliomesh.jobs.job import IDEAL
 from heliomesh.jobs.store import Store
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.model.problem import compute_joule
+from heliomesh.model.workload import compute_joule
 from heliomesh.planning import find_planner
 from heliomesh.studies.experiments import experiments
 from heliomesh.studies.reproduce import figures
