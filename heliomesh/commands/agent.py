@@ -154,7 +154,11 @@ def watch_command(
     folder: Annotated[Path, typer.Argument(help="The folder `watch` that `heliomesh device deploy` wrote.")],
     refresh_second: Annotated[float, option("Seconds between reloads of the page.", min=0.1)] = 10.0,
     replan: Annotated[
-        bool, option("Plan anew where harvests or channels deviate or devices are gone, and send devices the new plan.", "--replan")
+        bool,
+        option(
+            "Plan anew where harvests or channels deviate or devices are gone, and send devices the new plan.",
+            "--replan",
+        ),
     ] = False,
 ) -> None:
     """Show the live network in the page's own player: page.html in the folder, which a browser reloads."""

@@ -254,7 +254,8 @@ def opportunities(practice: Practice, rng: np.random.Generator) -> Tensor:
 
 def _bins(problem: Problem) -> npt.NDArray[np.int64]:
     """Which slots share a law of opportunities, by their distance to the next deadline; (slot,)."""
-    number: npt.NDArray[np.int64] = np.minimum(slots_to_deadline(problem) // _BIN_SLOTS, _BINS - 1).astype(np.int64)
+    near = np.minimum(slots_to_deadline(problem), _BINS * _BIN_SLOTS - 1)
+    number: npt.NDArray[np.int64] = (near // _BIN_SLOTS).astype(np.int64)
     return number
 
 

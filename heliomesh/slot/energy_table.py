@@ -33,7 +33,7 @@ def unit_of(problem: Problem, device: int, also_joule: float = 0.0) -> tuple[int
 
 def _exponent(joule: float) -> int:
     """Of the finest unit, from microjoules by thousands."""
-    return next(one for one in count(_FINEST_EXPONENT, 3) if joule * 10.0**-one <= _MOST_UNITS)
+    return next(one for one in count(_FINEST_EXPONENT, 3) if joule * 10.0**-one < _MOST_UNITS)
 
 
 def in_units(problem: Problem, joule: Tensor) -> Tensor:
@@ -50,8 +50,9 @@ def battery_units(problem: Problem, joule: Tensor) -> Tensor:
 
 
 def spent_units(problem: Problem, joule: Tensor) -> Tensor:
-    """What actions draw in whole units, rounded up; (device, action)."""
-    return (in_units(problem, joule.T).T * (1 - _SPENDING_TOLERANCE)).ceil().long()
+    """What actions draw in whole units, rounded up, and at most what no battery holds; (device, action)."""
+    units = (in_units(problem, joule.T).T * (1 - _SPENDING_TOLERANCE)).ceil()
+    return units.clamp(max=_MOST_UNITS).long()
 
 
 _SPENDING_TOLERANCE = 1e-12

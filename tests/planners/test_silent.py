@@ -131,5 +131,49 @@ def test_before_the_first_packet_nothing_is_noticed(silent: Silent) -> None:
     under_way = seen_before(silent, slots=0)
     memory = silent.recall(under_way)
     assert [tuple(part.shape[:2]) for part in memory] == [(6, 10), (6, 10), (6, 20), (6, 20)]
-    assert all(not part.any() for part in memory)
+    assert all(not part.any() for part in memory[:3])
+    receiver = torch.from_numpy(silent.problem.topology.edge_receiver)
+    assert torch.equal(memory[3], -silent.own.direction[receiver].expand(6, -1, -1))
     assert isinstance(under_way.noticed, Noticed | None)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        {"network.devices": 1},
+        {"network.topology": "edges", "network.edges": [], "network.devices": 3, "network.allow_disconnected": True},
+    ],
+)
+def test_devices_without_neighbours_train_alone(network: dict[str, Any]) -> None:
+    problem = build(**network)
+    trace = hm.simulate(problem, hm.plan(problem, "bids", talk="silent", **QUICK), episodes=4)
+    assert trace.scheduled.any()
+    assert not (trace.power_watt > 0).any()
+    paid = build(**network, **{"energy.control": "paid"})
+    assert hm.simulate(paid, hm.plan(paid, "bids", **QUICK), episodes=2).scheduled.any()
+
+
+@pytest.mark.parametrize("rule", ["model", "renormalized", "reassigned"])
+@pytest.mark.parametrize("network", [{}, {"network.topology": "complete", "network.devices": 2}])
+def test_somebody_speaks_first(rule: str, network: dict[str, Any]) -> None:
+    problem = build(**network, **{"learning.aggregation": rule, "slots": 100})
+    trace = hm.simulate(problem, hm.plan(problem, "bids", talk="silent"), episodes=4)
+    assert (trace.power_watt > 0).mean() > 0.03
+
+
+def test_the_form_that_is_chosen_is_the_plan_that_asking_for_it_gives() -> None:
+    problem = build(**{"energy.control": "paid", "energy.control_bit_per_second": 1e6})
+    chosen, asked = (hm.plan(problem, "bids", **QUICK, **talk).policy for talk in ({}, {"talk": "messages"}))
+    assert isinstance(chosen, Bidders)
+    assert isinstance(asked, Bidders)
+    assert chosen.values is not None
+    assert asked.values is not None
+    assert torch.equal(chosen.values, asked.values)
+
+
+def test_devices_that_can_hardly_count_their_energy_are_named() -> None:
+    small = {f"energy.{name}": 1e-6 for name in ("capacity_joule", "compute_joule", "transmit_second")}
+    plan = hm.plan(build(**small), "bids", **QUICK)
+    assert "devices count whole microjoules: a full battery has only 1" in plan.notes
+    costly = build(**{"energy.compute_joule": 1e14})
+    assert not hm.simulate(costly, hm.plan(costly, "bids", **QUICK), episodes=2).scheduled.any()

@@ -6,6 +6,7 @@ these are dear (`silent.py`). Where batteries pay for messages the plan decides 
 paying for what they say, and the one is taken of which the learning model expects more.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -50,7 +51,7 @@ def plan(context: PlannerContext[Options]) -> Plan:
     else:
         policy, note = practice.practised(context, start, silent if options.talk == "silent" else talking)
         notes = (note,)
-    notes = (_told(policy), *notes, *start.leans.notes, *policy.model.assumptions)
+    notes = (_told(policy), *notes, *_coarse(policy), *start.leans.notes, *policy.model.assumptions)
     return Plan("bids", policy, rounds=options.passes, overhead=_overhead(policy), notes=notes)
 
 
@@ -58,12 +59,13 @@ def _worth_more(
     context: PlannerContext[Options], start: practice.Preparation, talking: Accountants, silent: Accountants
 ) -> tuple[Accountants, tuple[str, ...]]:
     """The form of which practice expects more, and what was expected of both."""
-    policy, note = practice.practised(context, start, silent)
+    # each from the same random numbers, so that the form chosen is the plan that asking for it gives
+    policy, note = practice.practised(replace(context), start, silent)
     try:
         paid_talk(start.problem, talking)
     except ScenarioError as too_long:  # the band's share of airtime forbids messages
         return policy, (note, f"devices are silent ({too_long})")
-    spoken, note_of_spoken = practice.practised(context, start, talking)
+    spoken, note_of_spoken = practice.practised(replace(context), start, talking)
     expected = practice.forecast(context, spoken), practice.forecast(context, policy)
     if expected[0] > expected[1]:
         policy, note = spoken, note_of_spoken
@@ -82,6 +84,14 @@ def _told(policy: Accountants) -> str:
         return "devices exchange no messages"
     bid_bytes, grant_bytes = message_bytes(*_sizes(policy))
     return f"a bid has {bid_bytes} bytes and a grant {grant_bytes}"
+
+
+def _coarse(policy: Accountants) -> tuple[str, ...]:
+    """A remark where devices can hardly tell how full their batteries are."""
+    capacity = policy.problem.battery.capacity_joule
+    units = energy_table.battery_units(policy.problem, capacity)[capacity > 0]
+    least = int(units.min()) if len(units) else _FEW_UNITS
+    return () if least >= _FEW_UNITS else (f"devices count whole microjoules: a full battery has only {least}",)
 
 
 def _overhead(policy: Accountants) -> Overhead:
@@ -107,6 +117,7 @@ def _check_size(policy: Accountants, options: Options) -> None:
 
 
 _BYTE = 256
+_FEW_UNITS = 1000
 
 VERSION = 1  # integers, and two forms
 OBJECTIVE = "learning"

@@ -6,6 +6,9 @@ stays as far ahead of its own as it was, and that each model it sent moved the n
 the mean: with a chance c that it arrived and was alone, and the share α of a lone packet,
 
     S_j − S_i ← (1 − c α) (S_j − S_i),    x_j ← x_j + c α (x_i − x_j).
+
+Before a first packet it believes that the neighbour's data lead the opposite way, x_j = −d_i: so it has something to
+tell, and its own packets make it believe so less and less.
 """
 
 from dataclasses import dataclass
@@ -73,7 +76,7 @@ class Silent(Accountants):
         if not seen.memory:
             own = super().recall(seen)
             ahead = own[0].new_zeros(len(own[0]), self.problem.topology.num_edges)
-            return *own, ahead, ahead.new_zeros(*ahead.shape, own[1].shape[-1])
+            return *own, ahead, -self.own.direction[self.model.network.receiver].expand(*ahead.shape, -1)
         if seen.noticed is None:
             return seen.memory
         pieces = [self._believed(piece.memory, piece.noticed) for piece in seen.pieces(self._batch) if piece.noticed]
@@ -109,7 +112,9 @@ class Silent(Accountants):
         prices = torch.where(barred, BARRED, prices)
         said, _ = bid(terms, now, own.direction, prices)
         granted = self._reckoned(slot, seen, said)
-        nobody = Grant(torch.full_like(said.power, NOBODY), torch.zeros_like(granted.worth[:, :, 0]))
+        nobody = Grant(
+            torch.full_like(said.power, NOBODY), granted.worth.new_zeros(*said.power.shape, len(terms.harm))
+        )
         chosen, gains = choose(terms, prices, nobody, granted, table.present, torch.zeros_like(granted.place))
         return chosen, torch.where(barred, 0, gains)
 

@@ -12,8 +12,8 @@
  *   4. heliomesh_hear_model: for each account that arrives together with a model that is averaged.
  *   5. heliomesh_average: once the models are averaged.
  * A device without energy for messages is silent: its bid has no bytes, it hears no bid and no grant, and it idles. A
- * bid that is not heard does not count in the slot, and a grant that is not heard is worth nothing. Messages of strangers,
- * of a wrong length, with numbers that do not exist, and messages that are heard twice change nothing.
+ * bid that is not heard does not count in the slot, and a grant that is not heard is worth nothing. Messages of strangers
+ * or of a wrong length, bids with numbers that do not exist, and messages that are heard twice change nothing.
  */
 #ifndef HELIOMESH_DEVICE_H
 #define HELIOMESH_DEVICE_H
