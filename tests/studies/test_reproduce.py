@@ -3,6 +3,7 @@
 import re
 import tomllib
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pandas as pd
@@ -206,6 +207,7 @@ def rewrite_battery(monkeypatch, lines):
     """Let the experiment `battery` have other lines."""
     (battery,) = experiments(["battery"])
     changed = replace(battery, rows=lambda quick: lines)
+    import_module("heliomesh.commands.reproduce")  # its help names the experiments that there are when it is loaded
     monkeypatch.setattr("heliomesh.studies.experiments.EXPERIMENTS", (changed,))
 
 
