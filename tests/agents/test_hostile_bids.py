@@ -11,14 +11,17 @@ import torch
 from heliomesh.field.fleet.messages import Kind, Message, Packet, model_message
 from tests.agents.network import LOUD, READY, bidding, deployed, small
 
-from heliomesh.field.agents.agent import installed  # isort: skip
+from heliomesh.field.agents.agent import Agent, installed  # isort: skip
 from heliomesh.field.agents.clock import Clock
 from heliomesh.field.agents.codec import Codec
+from heliomesh.field.agents.folder import Belief, SentPlan
 from heliomesh.field.agents.inbox import Agreement, Inbox
-from heliomesh.field.agents.wire import Mail, Sender
-from heliomesh.field.fleet.bidder import Bidder
+from heliomesh.field.agents.tables import fits
+from heliomesh.field.agents.wire import Mail, Manifest, Sender
+from heliomesh.field.fleet.bidder import Bidder, OwnBids
 from heliomesh.field.fleet.device import Device, Sensed
 from heliomesh.slot.bids import account_bytes
+from heliomesh.slot.energy_table import battery_units
 
 CODEC = Codec(100)
 
@@ -30,6 +33,8 @@ class Stage:
         problem = small(**{"network.devices": 4, "energy.actions": "separate", "slots": 10, **LOUD})
         folders = deployed(problem, bidding(problem), root)
         own = folders[0]
+        assert isinstance(own.plan, OwnBids)
+        self.folder, self.part, self.problem = own, own.plan, problem
         self.device, _ = installed(own, own.view(), 1.0)
         self.identities, self.settings, self.members = (
             [one.identity() for one in folders],
@@ -130,6 +135,56 @@ def test_who_is_no_neighbour_bids_for_nobody(stage: Stage) -> None:
     assert not stage.box.isolated
     stage.empty(bidder=None)  # another kind of plan
     assert not stage.take("bid", bid)
+
+
+def test_a_part_that_does_not_fit_is_refused(stage: Stage) -> None:
+    part, problem = stage.part, stage.problem
+    assert fits(part, problem, 0, part)
+    full = int(battery_units(problem, problem.battery.capacity_joule)[0])
+    shorter = tuple(tuple(row[: full >> part.point_bits] for row in rows) for rows in part.entries)
+    wrong: list[dict[str, Any]] = [
+        {"point_bits": 0},
+        {"entries": shorter},
+        {"own_weight": 1 << 40},
+        {"own_weight": -1},
+        {"trained": tuple(not one for one in part.trained)},
+        {"keeps": next(one for one in ("oneself", "all", "arrived") if one != part.keeps)},
+        {"half_duplex": not part.half_duplex},
+        {"action_power": (-1, *part.action_power[1:])},
+        {"spent": (-1, *part.spent[1:])},
+        {"direction": (1 << 20, *part.direction[1:])},
+        {"place": (255, 0)},
+    ]
+    for changes in wrong:
+        assert not fits(part.model_copy(update=changes), problem, 0), changes
+    fewer = part.model_copy(update={"direction": part.direction[:-1]})
+    assert fits(fewer, problem, 0)
+    assert not fits(fewer, problem, 0, part)  # neighbours speak of more
+
+
+def test_an_agent_refuses_a_plan_with_other_directions_in_one_sentence(tmp_path: Path) -> None:
+    problem = small(**{"network.devices": 4, "energy.actions": "separate", "slots": 10})
+    folder = deployed(problem, bidding(problem), tmp_path / "net")[0]
+    part, said = folder.plan, list[str]()
+    assert isinstance(part, OwnBids)
+    agent = Agent(folder, said.append, Clock(READY), said.append)
+    try:
+        for given, refused in ((part, 0), (part.model_copy(update={"direction": part.direction[1:]}), 1)):
+            sent = SentPlan(part=given, belief=Belief())
+            agent._keep_plan(Mail(Manifest.model_construct(), sent.model_dump_json().encode(), b""))
+            assert len(said) == refused
+    finally:
+        agent.close()
+
+
+def test_a_checkpoint_of_another_kind_of_plan_starts_an_account(stage: Stage) -> None:
+    known = stage.device.state()
+    for changed in ({}, {"lean": torch.zeros(3, dtype=torch.long), "progress": known["progress"]}):
+        state = {name: one for name, one in known.items() if name not in ("progress", "lean")} | changed
+        device, _ = installed(stage.folder, stage.folder.view(), 1.0)
+        device.restore(state)
+        assert not device.bidder.account.progress.any()
+        assert device.bidder.account.lean.shape == known["lean"].shape
 
 
 def test_no_bytes_raise_and_what_comes_in_can_be_answered(stage: Stage) -> None:

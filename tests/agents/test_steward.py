@@ -31,6 +31,7 @@ from heliomesh.field.agents.wire import Sender
 from tests.agents.lines import read_journal
 
 OPTIONS = {"rounds": 1, "hops": 0}
+BIDS = {"practice": 2, "passes": 1, "talk": "messages"}
 RICH: dict[str, Any] = {  # in which less sun changes the plan
     "network.devices": 3,
     "energy.battery_levels": 4,
@@ -114,10 +115,73 @@ def test_a_steward_plans_bids_anew() -> None:
         assert not fits(one.part, problem, (device + 1) % 3)
 
 
-def test_a_steward_forgives_a_short_absence() -> None:
-    problem = small(**BUSY, slots=40)
-    steward = Steward.of(problem, "decentralized", OPTIONS, Watch(calibration_episodes=80))
-    for number, slot in enumerate(run_slots(problem, planned(problem, hops=0).policy, [0], 0)):
+def test_devices_that_bid_keep_their_plan_where_one_is_gone_and_get_another_for_less_sun() -> None:
+    problem = small(**BUSY, slots=90, **{"energy.actions": "separate"})
+    gone = Conditions(away=frozenset({2}))
+    poor = Conditions(away=frozenset({2}), harvest=tuple((device, 0.2) for device in (0, 1, 3, 4)))
+    worlds = {start: world_under(problem, found) for start, found in ((10, gone), (50, poor))}
+    steward = Steward.of(problem, "bids", BIDS, Watch(calibration_episodes=80))
+    lost, found = {}, []
+    for number, slot in enumerate(run_slots(problem, bidding(problem).policy, [0], 0, worlds)):
+        plan = steward.look(number, slot, frozenset({2} if number >= 10 else set()))
+        lost[number] = steward.lost
+        found += [(number, plan)] if plan is not None else []
+    assert not lost[10]
+    assert lost[49] == {(1, 2), (2, 3)}
+    assert found
+    assert all(number > 50 for number, _ in found)
+    for _, plan in found:
+        assert plan.belief.harvest
+        assert not plan.belief.away
+        assert all(fits(part, problem, device) for device, part in enumerate(plan.parts))
+
+
+def test_a_watcher_says_that_devices_keep_their_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = small(**BUSY, slots=40, **{"energy.actions": "separate"})
+    folder = deployed(problem, bidding(problem), tmp_path / "net")[0]
+    gone = world_under(problem, Conditions(away=frozenset({2})))
+    trace = simulate(problem, bidding(problem), 1, 0, truth={10: gone})
+    kept = RotatedLines(tmp_path / "heard.jsonl", tmp_path / "heard.old.jsonl", 1 << 20)
+    for slot in range(39):
+        for device in [0, 1, 3, 4] if slot >= 10 else range(5):
+            kept.add(json.dumps(traced_line(problem, trace, device, slot) | {"plan": "first"}))
+    settings = WatchSettings(network="n", planner="bids", options=BIDS, devices={})
+    sender, said, ended = Sender(folder.identity(), "n", "", OPERATOR, 1), list[str](), threading.Event()
+    ended.set()
+
+    def send(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("heliomesh.field.agents.watch.send_plan", send)
+    Watcher(Heard(problem, READY, kept), settings, sender, lambda *_: None, lambda: None, ended).follow(said.append)
+    assert said
+    for sentence in said:
+        cause, effect = sentence.split("; ")
+        assert re.fullmatch(r"slot \d\d: alarm by silence", cause)
+        assert effect == "devices keep their plan, which counts on who bids"
+    assert len(set(said)) == len(said)
+
+
+def test_the_page_goes_on_where_no_plan_can_be_made(tmp_path: Path) -> None:
+    problem = small(slots=5, **{"energy.actions": "separate", "energy.control": "paid"})
+    kept = RotatedLines(tmp_path / "heard.jsonl", tmp_path / "heard.old.jsonl", 1 << 20)
+    settings = WatchSettings(network="n", planner="bids", options=BIDS, devices={})
+    folder = deployed(problem, bidding(problem), tmp_path / "net")[0]
+    sender, said, ended = Sender(folder.identity(), "n", "", OPERATOR, 1), list[str](), threading.Event()
+    ended.set()
+    Watcher(Heard(problem, READY, kept), settings, sender, lambda *_: None, lambda: None, ended).follow(said.append)
+    (sentence,) = said
+    assert sentence.startswith(
+        "no new plan can be made any more, and the page goes on: energy.control: expected 'free'"
+    )
+
+
+@pytest.mark.parametrize("planner", ["decentralized", "bids"])
+def test_a_steward_forgives_a_short_absence(planner: str) -> None:
+    problem = small(**BUSY, slots=40, **({"energy.actions": "separate"} if planner == "bids" else {}))
+    plan, options = (bidding(problem), BIDS) if planner == "bids" else (planned(problem, hops=0), OPTIONS)
+    steward = Steward.of(problem, planner, options, Watch(calibration_episodes=80))
+    for number, slot in enumerate(run_slots(problem, plan.policy, [0], 0)):
         unheard = frozenset({1} if number in (10, 11, 12) else set())
         assert steward.look(number, slot, unheard) is None
 

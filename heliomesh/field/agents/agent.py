@@ -363,7 +363,7 @@ class Agent:
         """Keep a plan until its slot comes; the newest counts."""
         with suppress(ValueError):
             sent = SentPlan.model_validate_json(mail.content)
-            if fits(sent.part, self._folder.problem, self._number):
+            if fits(sent.part, self._folder.problem, self._number, self._folder.plan):
                 self._next_plan = (mail.manifest, sent)
                 return
         self._notify("plan: expected this device's tables of a plan from the operator, actual: something else")

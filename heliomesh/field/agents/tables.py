@@ -58,10 +58,10 @@ class OwnTables:
         return int(own.array[now][tuple(seen.get(one.variable, 0) for one in own.scope)])
 
 
-def fits(plan: PlanTables | OwnBids, problem: Problem, device: int) -> bool:
-    """Whether a plan is the part of one device, and has an action of the problem for all that it can see."""
+def fits(plan: OwnPlan, problem: Problem, device: int, before: OwnPlan | None = None) -> bool:
+    """Whether a plan is the part of one device, has an action for all that it can see, and can follow another."""
     if isinstance(plan, OwnBids):
-        return plan.fits(problem, device)
+        return plan.fits(problem, device, before if isinstance(before, OwnBids) else None)
     if [own.device for own in plan.devices] != [device] or len(plan.step_joule) != problem.num_devices:
         return False
     own, states = plan.devices[0], math.prod(seen.size for seen in plan.devices[0].scope)

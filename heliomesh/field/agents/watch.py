@@ -29,12 +29,13 @@ from heliomesh.field.agents.tables import parts_of
 from heliomesh.field.agents.wire import Sender
 from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.field.living.conditional_plan import Answering
-from heliomesh.field.living.conditions import Conditions
+from heliomesh.field.living.conditions import Conditions, Pair, links
 from heliomesh.field.living.detector import Watch
 from heliomesh.field.living.replanning import Replanning
 from heliomesh.interop.export_tables import PlanTables
 from heliomesh.model.policy import Noticed, Observation, Plan
 from heliomesh.model.problem import Problem, build
+from heliomesh.planners.bids import Bidders
 from heliomesh.planning import make_plan
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.section import Section
@@ -70,7 +71,8 @@ class Steward:
 
     A steward hears every device's journal, and hands it to `living/replanning.py` slot by slot. After an alarm it
     plans for the new belief, and sends each device its own tables, signed by the operator. Devices change over in
-    the same slot. A device whose packets stay away is planned without, until it is heard again.
+    the same slot. A device whose packets stay away is planned without, until it is heard again. A plan of `bids`
+    stays where links or devices are gone, for who is gone does not bid.
 
     It may begin in any slot. Sums of evidence start there, and are never larger than those of a longer watch: false
     alarms are as rare. In slots that are left out they stand still.
@@ -80,7 +82,8 @@ class Steward:
     policy: Replanning
     plan: NewPlan | None = None  # the newest, where it is not the first
     cause: str = ""  # what the last alarm spoke of
-    _believed: Conditions = field(default_factory=Conditions)
+    lost: frozenset[Pair] = frozenset()  # links that are thought gone though the plan has them
+    _followed: Conditions = field(default_factory=Conditions)  # the belief that devices are to follow
     _memory: tuple[Tensor, ...] = ()  # of the plans
     _before: tuple[int, Noticed] | None = None  # the slot that was looked at last
     _unheard: frozenset[int] = frozenset()
@@ -122,11 +125,17 @@ class Steward:
 
     def _changed(self) -> NewPlan | None:
         """The plan of another belief than the one before."""
-        belief = self.policy.beliefs[0]
-        if belief == self._believed:
+        belief, plan = self.policy.beliefs[0], self.policy.answer_in(0).plan
+        if isinstance(self.policy.first.plan.policy, Bidders):
+            self.lost = frozenset(pair for pair in links(self.problem.topology) if belief.is_lost(pair))
+            belief = replace(belief, links_off=frozenset(), away=frozenset())
+        if belief == self._followed:
             return None
-        self._believed = belief
-        found = NewPlan.of(self.problem, self.policy.answer_in(0).plan, belief)
+        self._followed = belief
+        if self.lost:  # devices that bid have a part for every link
+            first = self.policy.first.plan
+            plan = first if belief == Conditions() else self.policy.answering.answer_to(belief, first).plan
+        found = NewPlan.of(self.problem, plan, belief)
         before = self.plan or NewPlan.of(self.problem, self.policy.first.plan, Conditions())
         if found.name == before.name:
             return None  # the belief is another, and what devices do is the same
@@ -170,8 +179,8 @@ class Watcher:
     def follow(self, notify: Notify | None = None) -> None:
         """Work until somebody stops it; with ``notify`` plan anew where joules deviate from the plan, and say so."""
         if notify is not None:
-            steward = Steward.of(self.heard.problem, self.settings.planner, self.settings.options)
             try:
+                steward = Steward.of(self.heard.problem, self.settings.planner, self.settings.options)
                 self._plan_anew(steward, notify)
             except MistakeError as error:
                 notify(f"no new plan can be made any more, and the page goes on: {error}")
@@ -199,8 +208,10 @@ class Watcher:
             if not there:
                 continue
             slot = heard.slot(number, battery)
-            battery = slot.battery_after_joule
-            steward.look(number, slot, frozenset(range(problem.num_devices)) - there)
+            battery, lost = slot.battery_after_joule, steward.lost
+            found = steward.look(number, slot, frozenset(range(problem.num_devices)) - there)
+            if found is None and steward.lost != lost:
+                notify(f"slot {number}: alarm by {steward.cause}; devices keep their plan, which counts on who bids")
             newest = number + 1 == problem.slots or not heard.is_over(number + 1)
             if newest and number > in_force:  # what earlier slots called for shows in later ones too
                 in_force = self._send(steward, number, there, notify) or in_force

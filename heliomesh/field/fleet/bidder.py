@@ -28,7 +28,8 @@ from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.section import Section
 from heliomesh.slot import bids
 from heliomesh.slot.bids import Account, Bid, Grant, Listener, Own, Terms
-from heliomesh.slot.energy_table import battery_units, num_points
+from heliomesh.slot.energy_table import battery_units
+from heliomesh.slot.learning_model import LearningModel
 
 Bools = npt.NDArray[np.bool_]
 Whole = Annotated[int, Field(ge=-(1 << 40), le=1 << 40)]
@@ -44,7 +45,7 @@ class OwnBids(Section):
     action_power: Wholes
     trained: tuple[bool, ...]
     harm: tuple[Wholes, ...]
-    bias_bits: Annotated[int, Field(ge=0, le=30)]
+    bias_bits: Annotated[int, Field(ge=1, le=30)]
     keeps: Literal["oneself", "all", "arrived"]
     half_duplex: bool
     # what it alone knows
@@ -92,8 +93,8 @@ class OwnBids(Section):
         """As the functions of a slot read it."""
         return Own(*(torch.tensor(getattr(self, name), dtype=torch.long) for name in Own._fields))
 
-    def fits(self, problem: Problem, device: int) -> bool:
-        """Whether this is the part of a device of the problem: all tables have their sizes."""
+    def fits(self, problem: Problem, device: int, before: "OwnBids | None" = None) -> bool:
+        """Whether this is a part of the problem for a device, in sizes and ranges, and can follow the one before."""
         degree, actions = len(problem.topology.neighbours[device]), len(problem.actions)
         powers = len(set(problem.actions.power_watt.tolist()))
         try:
@@ -108,11 +109,34 @@ class OwnBids(Section):
             "harm": (powers, powers),
             "bias_weight": (problem.slots,),
             "entries": (problem.slots, problem.harvest.law.num_weather, points),
+            "direction": sizes["direction"] if before is None else (len(before.direction),),
         }
-        within = all(0 <= power < powers for power in self.action_power)
+        trained, keeps = tuple(problem.actions.trained.tolist()), LearningModel(problem).keeps
+        full = int(battery_units(problem, problem.battery.capacity_joule)[device])
         return (
-            self.device == device and within and points >= num_points(problem) and expected.items() <= sizes.items()
+            (self.device, self.trained, self.keeps) == (device, trained, keeps)
+            and self.half_duplex == problem.link.half_duplex
+            and expected.items() <= sizes.items()
+            and len(sizes["direction"]) == 1
+            and max(self.action_power) < powers
+            and (full >> self.point_bits) + 1 < points
+            and all(_within(getattr(self, name), *limits) for name, limits in _LIMITS.items())
         )
+
+
+_SHARES = (0, 1 << bids.SHARE_BITS)
+_LIMITS = {  # least and most of every number
+    **dict.fromkeys(("own_weight", "weight", "share", "arrival", "harm"), _SHARES),
+    **dict.fromkeys(("action_power", "spent", "needed"), (0, 1 << 40)),
+    **dict.fromkeys(("bias_weight", "entries"), (0, (1 << 16) - 1)),
+    "direction": (-bids.LEAN_STEPS, bids.LEAN_STEPS),
+    "place": (0, bids.NOBODY - 1),
+}
+
+
+def _within(numbers: Any, least: int, most: int) -> bool:
+    found = np.array(numbers, dtype=np.int64)
+    return bool(((least <= found) & (found <= most)).all())
 
 
 def _tensor(value: Any) -> Any:
@@ -215,8 +239,10 @@ class Bidder:
         return {name: value.clone() for name, value in self.account._asdict().items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go back to what `state` gave."""
-        self.account = Account(*(state[name].clone() for name in Account._fields))
+        """Go back to what `state` gave; an account of another plan's devices or directions starts anew."""
+        found = [state.get(name) for name in Account._fields]
+        if all(one is not None and one.shape == own.shape for one, own in zip(found, self.account, strict=True)):
+            self.account = Account(*(one.clone() for one in found if one is not None))
 
 
 def _stacked(said: Iterable[NamedTuple]) -> list[Tensor]:

@@ -124,6 +124,7 @@ class Replanning:
         power, trained = torch.zeros_like(batch), torch.zeros_like(batch, dtype=torch.bool)
         edge = batch.new_zeros(len(batch), self.problem.topology.num_edges)
         own = torch.zeros_like(batch)
+        seen = replace(seen, channel_level=seen.channel_level.clamp_min(0))  # no table has a row for an unknown level
         for belief, episodes in self._groups():
             answer = self._answers[belief]
             followed = answer.decide(self.problem, slot, seen.of(episodes))
