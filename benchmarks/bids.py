@@ -9,7 +9,6 @@ shares of bids and grants. The last line is the mean difference between `bids` a
 """
 
 import argparse
-import time
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,7 @@ SCHEMES = (
 
 
 def main() -> None:
-    """Print one line per network, partition and scheme."""
+    """Print a table with a row per network, partition and scheme."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--partitions", nargs="+", choices=PARTITIONS, default=list(PARTITIONS))
@@ -64,17 +63,16 @@ def main() -> None:
     lossy = [f"{OWN}+energy.control_loss={share:g}" for share in asked.loss]
     schemes = list(dict.fromkeys([REFERENCE, OWN, *lossy, *asked.schemes]))
     behind = []
+    print("| setting | scheme | accuracy % | points | joule | more joule % |\n|---|---|---|---|---|---|")
     with opened(asked.out) as store:
         for network in asked.networks:
             for partition in asked.partitions:
-                started = time.perf_counter()
                 jobs = [scheme_of(text).job(base(asked, network, partition)) for text in schemes]
                 groups = [by_episode(job, asked.seeds) for job in jobs]
                 own: dict[str, Any] = {"keep_weights": False, "runs_at_once": len(schemes) * asked.seeds}
                 _, work = split_settings({**own, **work_fields(asked.processes, asked.device)})
                 arms = dict(zip(schemes, grouped_runs(store, groups, work), strict=True))
                 behind.append(printed(f"{network}, {partition}", arms))
-                print(f"{network}, {partition}: {time.perf_counter() - started:.0f} s", flush=True)
     print(f"bids against contributions: {np.mean(behind):+.2f} points")
 
 
@@ -94,8 +92,8 @@ def printed(setting: str, arms: dict[str, tuple[hm.Run, ...]]) -> float:
         points, energy = accuracy[name] - accuracy[REFERENCE], 100 * (joule[name] / joule[REFERENCE] - 1)
         label = name.removesuffix(APART).replace(APART, "")
         gained, spent = interval_text(interval(points), "+.2f"), interval_text(interval(energy), "+.1f")
-        end = f"{accuracy[name].mean():6.2f} %  {gained:>14s}"
-        print(f"{setting:20s} {label:38s} {end}  {joule[name].mean():7.0f} J  {spent} %")
+        cells = (setting, label, f"{accuracy[name].mean():.2f}", gained, f"{joule[name].mean():.0f}", spent)
+        print(f"| {' | '.join(cells)} |", flush=True)
     return float((accuracy[OWN] - accuracy[REFERENCE]).mean())
 
 
