@@ -91,10 +91,12 @@ def paid_talk(problem: Problem, policy: object) -> Talk | None:
 _DUST = 1e-9  # of a slot, for rounded sums
 
 
-def refuse_uncounted(problem: Problem, policy: object, overhead: Overhead, planner: str) -> None:
+def refuse_uncounted(
+    problem: Problem, policy: object, overhead: Overhead, planner: str, why: str = "are not counted by device"
+) -> None:
     """Raise ScenarioError for a plan that must pay for messages; no policy: where those of devices are not known."""
     if is_paid(problem) and overhead.online_bytes_per_slot > 0 and getattr(policy, "talk", None) is None:
-        expected = f"'free' for the planner {planner!r}, whose messages are not counted by device"
+        expected = f"'free' for the planner {planner!r}, whose messages {why}"
         raise ScenarioError("energy.control", expected, "value 'paid'")
 
 

@@ -90,7 +90,7 @@ class Answering:
         """The answer that follows a plan; raises ScenarioError where memory or paid messages fit one network only."""
         if not getattr(plan.policy, "memory_axes", ()):
             refuse_memory(plan.policy, plan.planner, "a change of plans")
-        refuse_uncounted(self.problem, None, plan.overhead, plan.planner)
+        refuse_uncounted(self.problem, None, plan.overhead, plan.planner, "would change with the plan")
         lost = ~edges_kept(self.problem, conditions)
         return ConditionalPlan(conditions, plan, weights_under(self.problem, conditions), lost)
 
