@@ -101,17 +101,26 @@ class Accountants(practice.Learners):
     def recall(self, seen: Observation) -> tuple[Tensor, ...]:
         """Accounts after the training and the models of the slot before."""
         if not seen.memory:
-            lean = self.own.direction.new_zeros(len(seen.battery_joule), *self.own.direction.shape)
-            seen = replace(seen, memory=(lean.new_zeros(lean.shape[:2]), lean))
+            seen = replace(seen, memory=self._first(len(seen.battery_joule)))
         if seen.noticed is None:
             return seen.memory
         pieces = [self._recalled(one.memory, one.noticed) for one in seen.pieces(self._batch) if one.noticed]
         return tuple(map(torch.cat, zip(*pieces, strict=True)))
 
+    def _first(self, batch: int) -> tuple[Tensor, ...]:
+        """The memory of devices that have not trained."""
+        lean = self.own.direction.new_zeros(batch, *self.own.direction.shape)
+        return lean.new_zeros(lean.shape[:2]), lean
+
     def _recalled(self, memory: tuple[Tensor, ...], noticed: Noticed) -> tuple[Tensor, ...]:
-        now = bids.trained(bids.Account(*memory), self.own.direction, noticed.trained)
+        """The memory after a slot."""
+        return self._after(memory, noticed)[1]
+
+    def _after(self, memory: tuple[Tensor, ...], noticed: Noticed) -> tuple[bids.Account, bids.Account]:
+        """Accounts after training, which come along with models, and after averaging."""
+        now = bids.trained(bids.Account(*memory[:2]), self.own.direction, noticed.trained)
         told = bids.Account(*map(self.table.of_neighbours, now))
-        return bids.averaged(self.terms, self.own, now, told, self.table.of_edges(noticed.arrived))
+        return now, bids.averaged(self.terms, self.own, now, told, self.table.of_edges(noticed.arrived))
 
     def training_gain(self, slot: int, seen: Observation) -> Tensor:
         """What actions gain by training, in slots of it; (batch, device, action)."""

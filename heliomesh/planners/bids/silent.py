@@ -29,12 +29,10 @@ from heliomesh.slot.bids import (
     Grant,
     Listener,
     as_share,
-    averaged,
     bid,
     choose,
     grant,
     rounded,
-    trained,
 )
 from heliomesh.slot.frame import FRAME_SLOTS, Frame, frame_of
 
@@ -71,23 +69,30 @@ class Silent(Accountants):
         stationary = self.problem.channel.stationary.reshape(-1, 1)
         return rounded(as_share(clear) * (self.arrival * as_share(stationary)).sum(1), 2 * SHARE_BITS)
 
-    def recall(self, seen: Observation) -> tuple[Tensor, ...]:
-        """Accounts, and what is believed of neighbours, after the training and the models of the slot before."""
-        if not seen.memory:
-            own = super().recall(seen)
-            ahead = own[0].new_zeros(len(own[0]), self.problem.topology.num_edges)
-            return *own, ahead, -self.own.direction[self.model.network.receiver].expand(*ahead.shape, -1)
-        if seen.noticed is None:
-            return seen.memory
-        pieces = [self._believed(piece.memory, piece.noticed) for piece in seen.pieces(self._batch) if piece.noticed]
-        return tuple(map(torch.cat, zip(*pieces, strict=True)))
+    @cached_property
+    def _landed(self) -> Tensor:
+        """The same in the mean over the slots in which the device may send; (edge, power)."""
+        slots = self._may_send[:, self.model.network.sender].unsqueeze(-1)
+        return (self._lands * slots).sum(0) // slots.sum(0).clamp_min(1)
 
-    def _believed(self, memory: tuple[Tensor, ...], noticed: Noticed) -> tuple[Tensor, ...]:
-        progress, lean, ahead, believed = memory
-        network = self.model.network
-        now = trained(Account(progress, lean), self.own.direction, noticed.trained)
-        told = Account(*map(self.table.of_neighbours, now))
-        after = averaged(self.terms, self.own, now, told, self.table.of_edges(noticed.arrived))
+    @cached_property
+    def _share(self) -> Tensor:
+        """Weight of a packet that arrives alone; (edge,)."""
+        return as_share(self.model.lone_share)
+
+    @cached_property
+    def _training_weight(self) -> Tensor:
+        """Weight by which a receiver's own training in the slot counts, in the mean; (edge,)."""
+        return as_share(_TRAINS * self.model.network.edge_weight)
+
+    def _first(self, batch: int) -> tuple[Tensor, ...]:
+        ahead = self.own.direction.new_zeros(batch, self.problem.topology.num_edges)
+        opposite = -self.own.direction[self.model.network.receiver]
+        return *super()._first(batch), ahead, opposite.expand(*ahead.shape, -1)
+
+    def _recalled(self, memory: tuple[Tensor, ...], noticed: Noticed) -> tuple[Tensor, ...]:
+        """Accounts, and what is believed of neighbours, after a slot."""
+        (now, after), (ahead, believed), network = self._after(memory, noticed), memory[2:], self.model.network
         moved = self._moved(noticed)
         ahead = ahead - rounded(ahead * moved, SHARE_BITS)
         apart = now.lean[:, network.receiver] - believed
@@ -99,11 +104,10 @@ class Silent(Accountants):
 
     def _moved(self, noticed: Noticed) -> Tensor:
         """Share by which a device's model moved each neighbour's, in the mean; (batch, edge into the device)."""
-        network, slots = self.model.network, self._may_send[:, self.model.network.sender].unsqueeze(-1)
-        lands = (self._lands * slots).sum(0) // slots.sum(0).clamp_min(1)  # (edge, power)
+        network = self.model.network
         power = torch.searchsorted(network.power_watt, noticed.power_watt.contiguous())[:, network.sender]
-        landed = lands.expand(len(power), -1, -1).gather(-1, power.unsqueeze(-1)).squeeze(-1)
-        return rounded(landed * as_share(self.model.lone_share), SHARE_BITS)[:, self._back]
+        landed = self._landed.expand(len(power), -1, -1).gather(-1, power.unsqueeze(-1)).squeeze(-1)
+        return rounded(landed * self._share, SHARE_BITS)[:, self._back]
 
     def _chosen(self, slot: int, seen: Observation) -> tuple[Tensor, Tensor]:
         terms, own, table, now = self.terms, self.own, self.table, Account(*seen.memory[:2])
@@ -127,8 +131,8 @@ class Silent(Accountants):
             seen.memory[0].unsqueeze(-1) + ahead,
             believed,
             table.present.expand_as(ahead),
-            table.of_edges(as_share(self.model.lone_share)[self._back]).unsqueeze(-1),
-            table.of_edges(as_share(_TRAINS * self.model.network.edge_weight)[self._back]).unsqueeze(-1),
+            table.of_edges(self._share[self._back]).unsqueeze(-1),
+            table.of_edges(self._training_weight[self._back]).unsqueeze(-1),
             lands.unsqueeze(-2),
         )
         alone = Bid(*(part.unsqueeze(2).unsqueeze(2) for part in said))
