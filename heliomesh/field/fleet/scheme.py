@@ -119,15 +119,19 @@ class FleetScheme:
 
 def device_options(problem: Problem, planner: str, options: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
     """A planner's options where devices act: it reads the labels of the samples they train on, and they do speak."""
+    return _speaking(planner, Job(problem.scenario, planner, options, training_seed=seed).planner_options)
+
+
+def _speaking(planner: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a plan that could be silent, with which it is not; any others as they are."""
     talks = "talk" in find_planner(planner).options.model_fields
-    known = Job(problem.scenario, planner, options, training_seed=seed).planner_options
-    return {"talk": "messages", **known} if talks else dict(known)
+    return {"talk": "messages", **options} if talks else dict(options)
 
 
 def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> FleetScheme:
     """The scheme of a planner; raises ScenarioError for those whose devices would need more than they can be told."""
     if planner == BIDS:
-        spoken = {"talk": "messages", **options}
+        spoken = _speaking(planner, options)
         refuse(spoken["talk"] != "messages", "bids option.talk", "'messages' in a fleet", f"value {spoken['talk']!r}")
         made = make_plan(problem, planner, spoken, bound=False)
         paid_talk(problem, made.policy)  # refuses what the radio may not send
