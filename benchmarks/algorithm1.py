@@ -16,11 +16,9 @@ from typing import Any
 
 import heliomesh as hm
 from heliomesh.pages.intervals import interval_text
+from heliomesh.planners.decentralized.gamma import DECADES, least, searched_gamma
 from heliomesh.planners.decentralized.planner import theorem_gamma
 from heliomesh.simulation.diagnostics import interval, theorem2_bound
-from heliomesh.studies.tuning import VALIDATION_SEED
-
-GAMMAS = tuple(10.0**power for power in range(1, 7))
 
 RINGS = {
     "φ = .3": {"link.waterfall": 0.3},
@@ -42,17 +40,13 @@ def gap(problem: hm.Problem, optimum: float, **options: Any) -> str:
     return f"{100 * (cost / optimum - 1):+.2f}"
 
 
-def searched(problem: hm.Problem, cost: Any, **options: Any) -> tuple[float, float]:
-    """γ of the literal form with the least cost, of all decades and then of the halves beside the best; its cost."""
+def searched(problem: hm.Problem, **options: Any) -> tuple[float, float]:
+    """γ of the literal form with the least exact cost among those that a search tries, and that cost."""
 
     def cost_at(gamma: float) -> float:
-        return float(cost(problem, hm.plan(problem, "decentralized", form="literal", gamma=gamma, **options)))
+        return hm.exact_cost(problem, literal_plan(problem, gamma, **options).policy)
 
-    tried = {gamma: cost_at(gamma) for gamma in GAMMAS}
-    best = min(tried, key=lambda gamma: tried[gamma])
-    tried |= {gamma: cost_at(gamma) for gamma in (best / 10**0.5, best * 10**0.5)}
-    best = min(tried, key=lambda gamma: tried[gamma])
-    return best, tried[best]
+    return least(cost_at)
 
 
 def table(head: list[str], rows: list[list[str]]) -> None:
@@ -87,7 +81,7 @@ def on_small_rings() -> str:
         [name, *(gap(problems[key], optima[key], **options) for key in problems)] for name, options in schemes.items()
     ]
     for rounds in (20, 1):  # an exact cost on the 5-ring takes seconds: it has no halves to split into
-        found = {key: searched(p, exact_cost, rounds=rounds) for key, p in problems.items() if key[0] == 8}
+        found = {key: searched(p, rounds=rounds) for key, p in problems.items() if key[0] == 8}
         costs = [f"{100 * (found[key][1] / optima[key] - 1):+.2f}" if key in found else "–" for key in problems]
         rows.append([f"literal, best γ, R = {rounds}", *costs])
         gammas = [f"{found[key][0]:.0f}" if key in found else "–" for key in problems]
@@ -99,7 +93,7 @@ def on_small_rings() -> str:
     print("Literal form on the 8-ring, φ = .3: γ down, R across; last column what Theorem 2 promises at R = 20:\n")
     counts = [0, 1, 2, 5, 20, 40]
     rows = []
-    for gamma in (theorem_gamma(problem), *GAMMAS):
+    for gamma in (theorem_gamma(problem), *DECADES):
         cells = [gap(problem, optimum, form="literal", gamma=gamma, rounds=r) for r in counts]
         bound = theorem2_bound(problem, gamma, 20)
         rows.append([f"{gamma:.3g}", *cells, f"gap ≤ {bound:.2g}" if bound < float("inf") else "nothing: D > 1"])
@@ -111,7 +105,7 @@ def on_small_rings() -> str:
         cells = [f"default {float(problem.actions.power_watt[action]):g} W"]
         for rounds in (5, 20):
             cells.append(gap(problem, optimum, form="literal", rounds=rounds, default_action=action))
-            _, cost = searched(problem, exact_cost, rounds=rounds, default_action=action)
+            _, cost = searched(problem, rounds=rounds, default_action=action)
             cells.append(f"{100 * (cost / optimum - 1):+.2f}")
         rows.append(cells)
     table(["default action", *(f"R = {r}, {which}" for r in (5, 20) for which in ("γ = 100", "best γ"))], rows)
@@ -119,22 +113,21 @@ def on_small_rings() -> str:
     return f"8-ring, φ = .3: literal form {literal} %, default form {default} % above the optimum"
 
 
-def exact_cost(problem: hm.Problem, plan: hm.Plan) -> float:
-    """Expected cost of a slot."""
-    return hm.exact_cost(problem, plan.policy)
-
-
 def searched_short(problem: hm.Problem, **options: Any) -> float:
-    """γ with the least mean cost over a fifth of the slots, on the validation seeds."""
-    short = hm.build(problem.scenario.override({"slots": SEARCH_SLOTS}))
+    """γ as the planner's own search chooses it, on the first slots and validation seeds."""
 
-    def mean_cost(problem: hm.Problem, plan: hm.Plan) -> float:
-        return float(hm.simulate_costs(problem, plan, VALIDATION_EPISODES, seed=VALIDATION_SEED).mean())
+    def plan_at(short: hm.Problem, gamma: float) -> hm.Plan:
+        return literal_plan(short, gamma, **options)
 
-    return searched(short, mean_cost, **options)[0]
+    return searched_gamma(problem, plan_at)
 
 
-VALIDATION_EPISODES, EPISODES, SEARCH_SLOTS = 32, 64, 40
+def literal_plan(problem: hm.Problem, gamma: float, **options: Any) -> hm.Plan:
+    """The literal form at a fixed γ."""
+    return hm.plan(problem, "decentralized", form="literal", gamma=gamma, **options)
+
+
+EPISODES = 64
 ROUNDS = (1, 5, 20)
 DEFAULTS: dict[str, dict[str, Any]] = {
     "idle, full battery": {},
@@ -187,7 +180,7 @@ def on_ring10(panels: Iterable[float], waterfalls: Iterable[float]) -> None:
         reference = None
         for name, options in DEFAULTS.items():
             gamma = searched_short(problem, rounds=rounds, **options)
-            plan = hm.plan(problem, "decentralized", form="literal", gamma=gamma, rounds=rounds, **options)
+            plan = literal_plan(problem, gamma, rounds=rounds, **options)
             costs = hm.simulate_costs(problem, plan, EPISODES)
             reference = costs if reference is None else reference
             cells = [f"{costs.mean():.3f}", interval_text(interval(costs - reference), "+.3f"), f"{gamma:.0f}"]

@@ -18,6 +18,8 @@ Purpose = Literal[
     "control",
     "validation",
 ]
+VALIDATION_SEED = 1_000_000  # of whatever is chosen by trying; published seeds are smaller
+
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 
 

@@ -137,6 +137,7 @@ def _with_earlier(one: Experiment) -> Experiment:
 
 # gossip that keeps the weight of lost packets, and one grid for all schemes, on which the exact optimum is quick
 _PAPER: Changes = {"learning.aggregation": "model", "energy.battery_levels": 5}
+_PANEL: dict[str, Any] = {"harvest.panel_cm2": 25.0}  # the paper's; `ring10` has half of it
 
 IID: dict[str, Any] = {"learning.partition": "iid"}
 DIRICHLET: dict[str, Any] = {"learning.partition": "dirichlet", "learning.alpha": 0.8}
@@ -149,7 +150,10 @@ THREE_PARTITIONS = {**PARTITIONS, "Dir(0.1)": SKEWED}
 @experiment("Accuracy over slots, CIFAR-10", PAIRS, of_paper="Fig. 3")
 def accuracy_cifar10(quick: bool, task: Task = CIFAR10) -> list[Line]:
     """Accuracy against slots on CIFAR-10 with ResNet-18, i.i.d. and Dir(0.8), all schemes."""
-    return task.grid(quick, (*PAPER, *OURS, LOSSLESS), PARTITIONS)
+    schemes = [*PAPER, *OURS, LOSSLESS]
+    if task is _AS_CNN:  # its literal form had the default γ
+        schemes = [replace(one, options={k: v for k, v in one.options.items() if k != "gamma"}) for one in schemes]
+    return task.grid(quick, schemes, PARTITIONS)
 
 
 @experiment("Accuracy over slots, Fashion-MNIST", PAIRS, of_paper="Fig. 2")
@@ -202,8 +206,7 @@ def accuracy_panel(quick: bool) -> list[Line]:
     `ring10` halves the panel, so that batteries rarely hold enough for the larger power and every scheme sends at the
     smaller one. With the whole panel a scheme can waste energy on power that others save for training.
     """
-    panel = {"harvest.panel_cm2": 25.0}
-    return _order_of_schemes(quick, {f"φ = {phi:g}": {**panel, "link.waterfall": phi} for phi in (1.0, 0.3)})
+    return _order_of_schemes(quick, {f"φ = {phi:g}": _PANEL | {"link.waterfall": phi} for phi in (1.0, 0.3)})
 
 
 @experiment("Aggregation rules, Fashion-MNIST", "model gossip", of_paper="Section II, the rule of aggregation")
@@ -227,11 +230,17 @@ def battery(quick: bool) -> list[Line]:
     return FASHION_MNIST.grid(quick, (*PAPER, *OURS), PARTITIONS, places)
 
 
+def _with_whole_panel(quick: bool, settings: Mapping[str, Changes]) -> dict[str, Changes]:
+    """Settings on `ring10`, and the same with the paper's panel, twice as large."""
+    whole = {} if quick else {f"{name}, 25 cm²".removeprefix(", "): own | _PANEL for name, own in settings.items()}
+    return {**settings, **whole}
+
+
 def _forms(quick: bool, option: str, values: Sequence[int], settings: Mapping[str, Changes]) -> list[Line]:
     """Both forms of the proposal with two hops, at every value of an option."""
     return [
         FASHION_MNIST.line(quick, Scheme(label, "decentralized", options), setting, _PAPER, changes, place=value)
-        for setting, changes in settings.items()
+        for setting, changes in _with_whole_panel(quick, settings).items()
         for value in values
         for label, options in ((label, form | {"hops": 2, option: value}) for label, form in FORMS.items())
     ]
@@ -267,16 +276,19 @@ _DEFAULTS: dict[str, Changes] = {
 def defaults(quick: bool) -> list[Line]:
     """Do the default state and action of devices out of sight matter to the literal form? The paper says no.
 
-    After more rounds its policy is nearly uniform whatever the default.
+    Each of them has its own γ, as R has.
     """
-    literal = FORMS["proposal, literal"] | {"hops": 2, "rounds": 5}
-    schemes = [Scheme(label, "decentralized", {**literal, **default}) for label, default in _DEFAULTS.items()]
-    return FASHION_MNIST.grid(quick, schemes, {"": DIRICHLET})
+    found = []
+    for rounds in (5,) if quick else (5, 20):
+        literal = FORMS["proposal, literal"] | {"hops": 2, "rounds": rounds}
+        schemes = [Scheme(label, "decentralized", {**literal, **default}) for label, default in _DEFAULTS.items()]
+        found += FASHION_MNIST.grid(quick, schemes, _with_whole_panel(quick, {f"R = {rounds}": DIRICHLET}))
+    return found
 
 
 NETWORKS: dict[str, tuple[str, Changes]] = {
     "ring10": ("ring10", {}),
-    "ring10, 25 cm²": ("ring10", {"harvest.panel_cm2": 25.0}),
+    "ring10, 25 cm²": ("ring10", _PANEL),
     "grid25": ("grid25", {}),
     "geometric30": ("geometric30", {}),
 }

@@ -16,7 +16,7 @@ from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Execution
 from heliomesh.scenario.scenario import Scenario
 
-FORMS: dict[str, dict[str, Any]] = {"proposal": {}, "proposal, literal": {"form": "literal"}}
+FORMS: dict[str, dict[str, Any]] = {"proposal": {}, "proposal, literal": {"form": "literal", "gamma": "searched"}}
 PAPER = (
     Scheme("centralized", "centralized"),
     *(Scheme(label, "decentralized", form | {"hops": 2}) for label, form in FORMS.items()),

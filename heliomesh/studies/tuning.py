@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from heliomesh.common.arguments import NOT_EMPTY, Count, Probability, checked
 from heliomesh.common.catalog import CodeOrName
+from heliomesh.common.streams import VALIDATION_SEED
 from heliomesh.jobs.scheme import AGREE, Scheme, scheme_of
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import TrainingError
@@ -22,7 +23,6 @@ from heliomesh.scenario.scenario import Scenario
 from heliomesh.studies.compare import compare
 from heliomesh.studies.results import finals
 
-VALIDATION_SEED = 1_000_000  # published seeds are smaller
 _AGREE_SLOTS = (0, 6, 12)
 
 Knob = tuple[str, tuple[Any, ...]]  # an option, "agree" or a path of the scenario, and the values to try

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 import heliomesh as hm
+from heliomesh.common.streams import VALIDATION_SEED
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.scheme import Scheme, scheme_of
 from heliomesh.jobs.store import Store
 from heliomesh.studies import tuning
-from heliomesh.studies.tuning import VALIDATION_SEED, knobs, tune
+from heliomesh.studies.tuning import knobs, tune
 
 SCENARIO = hm.Scenario.load("tiny").override(
     {"slots": 8, "learning.dataset": "synthetic", "energy.initial": "uniform", "energy.actions": "separate"}

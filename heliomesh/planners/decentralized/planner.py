@@ -19,6 +19,7 @@ from heliomesh.model.symmetry import Role, roles, turns
 from heliomesh.physics.chain import draw
 from heliomesh.planners.decentralized import literal
 from heliomesh.planners.decentralized.consistent import Consistent, num_best_responses, policy_scope, share_scope
+from heliomesh.planners.decentralized.gamma import searched_gamma
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.shares import BATCHED_ENTRIES, KEPT_ENTRIES
 from heliomesh.scenario.errors import ScenarioError
@@ -37,9 +38,10 @@ class Options(EndlessOptions):
     rounds: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
         None, description="R; default 12, literal 20 as in the paper"
     )
-    gamma: Annotated[float, Field(gt=0)] | Literal["theorem"] | None = Field(
+    gamma: Annotated[float, Field(gt=0)] | Literal["theorem", "searched"] | None = Field(
         None,
-        description="literal: the fixed γ (default 100) or Theorem 2's largest; default form: last of the rising γ",
+        description="literal: the fixed γ (default 100), Theorem 2's largest, or one searched for; "
+        "default form: last of the rising γ",
     )
     damping: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="default form: weight of the new policy")
     order: Literal["turns", "simultaneous"] = Field("turns", description="default form: who updates together")
@@ -102,6 +104,8 @@ def _plan(context: PlannerContext[Options]) -> Plan:
     options = context.options
     if options.endless and options.form == "literal":
         raise ScenarioError("decentralized option.endless", "expected false with form = literal, actual value true")
+    if options.gamma == "searched" and options.form == "default":
+        raise ScenarioError("decentralized option.gamma", "a number with form = default", "value 'searched'")
     problem = with_levels(context.problem, options.levels)
     areas = tuple(Neighbourhood(problem, device, options.hops) for device in range(problem.num_devices))
     default = options.form == "default"
@@ -125,7 +129,7 @@ def _plan(context: PlannerContext[Options]) -> Plan:
         form = Consistent(problem, areas, role, colour, gammas, options.damping, options.sweeps)
         scopes, tables, residual = form.run(context.track)
     else:
-        gamma = theorem_gamma(problem) if options.gamma == "theorem" else options.gamma or 100.0
+        gamma = _literal_gamma(context)
         open_loop = options.bellman == "open-loop"
         literally = literal.Literal(problem, areas, role, rounds, gamma, default_values, open_loop)
         scopes, tables, residual = literally.run(context.track)
@@ -140,6 +144,19 @@ def _plan(context: PlannerContext[Options]) -> Plan:
         residual=residual,
         overhead=local_overhead(problem, areas, scopes, rounds, len(set(colour)), options),
     )
+
+
+def _literal_gamma(context: PlannerContext[Options]) -> float:
+    options = context.options
+    if options.gamma == "theorem":
+        return theorem_gamma(context.problem)
+    if options.gamma != "searched":
+        return options.gamma or 100.0
+
+    def plan_at(problem: Problem, gamma: float) -> Plan:
+        return _plan(PlannerContext(problem, options.model_copy(update={"gamma": gamma})))
+
+    return searched_gamma(context.problem, plan_at)
 
 
 def _defaults(problem: Problem, options: Options) -> literal.Default:
@@ -170,7 +187,7 @@ def num_rounds(options: Options) -> int:
 
 def rising_gammas(options: Options, rounds: int) -> list[float]:
     """Geometric schedule of the default form's γ."""
-    last = 3000.0 if options.gamma is None or options.gamma == "theorem" else float(options.gamma)
+    last = options.gamma if isinstance(options.gamma, float) else 3000.0
     if rounds <= 1:
         return [last] * rounds
     return [_FIRST_GAMMA * (last / _FIRST_GAMMA) ** (r / (rounds - 1)) for r in range(rounds)]
