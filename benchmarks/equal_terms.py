@@ -38,7 +38,7 @@ AGREE_SLOTS = 6
 ON_PAPER = tuple(
     Scheme(f"{name}, paper's terms", name, NOT_TUNED.get(name, {}), COUPLED) for name in ("receiver", "decentralized")
 )
-# the cheap trick of findings that ask for fairness: the paper's actions, with the better rule and a last phase of agreement
+# a trick without a plan for learning: the paper's actions, the better rule, and a last phase of agreement
 COUPLED_AGREEING = Scheme(
     "receiver, coupled", "receiver", {}, {**COUPLED, "learning.aggregation": "reassigned"}, agree=AGREE_SLOTS
 )
