@@ -174,25 +174,37 @@ PARTITIONS = ("i.i.d.", "Dir(0.8)", "Dir(0.1)")
 NETWORKS = ("ring10", "ring10, 25 cm²", "grid25", "geometric30")
 
 
+TERMS = {  # of the rows of a table: what a scheme is called on pages, its actions and its rule
+    "contributions": ("`contributions`", "separate, `reassigned`"),
+    "bids": ("`bids`", "separate, `reassigned`"),
+    "bids, control paid": ("`bids`, messages paid", "separate, `reassigned`"),
+    "news": ("`news`", "separate, `reassigned`"),
+    "decentralized": ("`decentralized`", "separate, `reassigned`"),
+    "receiver, coupled": ("`receiver`", "coupled, `reassigned`, six last slots of sending"),
+    "receiver": ("`receiver`", "separate, `reassigned`"),
+    "myopic": ("`myopic`", "separate, `reassigned`"),
+    "turns": ("`turns`", "separate, `reassigned`"),
+    "skiptrain": ("`skiptrain`", "separate, `reassigned`"),
+    "receiver, paper's terms": ("`receiver`", "coupled, `model`, not tuned"),
+    "decentralized, paper's terms": ("`decentralized`", "coupled, `model`, not tuned"),
+}
+_NOT_FOR_LEARNING = ("decentralized", "receiver, coupled", "receiver", "myopic", "uncoordinated", "turns", "skiptrain")
+SETTINGS = [f"{network}, {partition}" for network in NETWORKS for partition in PARTITIONS]
+
+
 def learning_on_ring10() -> list[str]:
     """The planners' accuracies, and how much energy they spend."""
-    terms = {"contributions": "separate", "news": "separate", "turns": "separate", "skiptrain": "separate"}
-    terms |= {"receiver": "coupled", "decentralized": "coupled"}
-    called = {"receiver": "coupled", "decentralized": "proposal"}
-    rules = {"separate": "`reassigned`", "coupled": "`model`"}
     lines = []
-    for planner, actions in terms.items():
-        named = [f"ring10, {partition} / {called.get(planner, planner)}" for partition in PARTITIONS]
+    for label, (planner, terms) in TERMS.items():
+        named = [f"ring10, {partition} / {label}" for partition in PARTITIONS]
         accuracies = [cell("learning", row, "accuracy %") for row in named]
         joules = sorted({cell("learning", row, "joule") for row in named}, key=mean)
         spent = joules[0] if len(joules) == 1 else f"{joules[0]} to {joules[-1]}"
-        lines.append([f"`{planner}`", f"{actions}, {rules[actions]}", *accuracies, spent])
+        lines.append([planner, terms, *accuracies, spent])
     return table(f"planner | actions, rule | {' | '.join(PARTITIONS)} | joule", lines)
 
 
-def _against_contributions(source: str, settings: Iterable[str]) -> list[str]:
-    schemes = {"news": "`news`", "turns": "`turns`", "skiptrain": "`skiptrain`", "coupled": "`receiver`"}
-    schemes |= {"proposal": "paper's proposal", "ideal": "lossless ideal"}
+def _against_contributions(source: str, settings: Iterable[str], schemes: Mapping[str, str]) -> list[str]:
     lines = [
         [setting, cell(source, f"{setting} / contributions", "accuracy %")]
         + [cell(source, f"{setting}: {scheme} against contributions", "at the end") for scheme in schemes]
@@ -202,56 +214,57 @@ def _against_contributions(source: str, settings: Iterable[str]) -> list[str]:
 
 
 def learning() -> list[str]:
-    """Differences from `contributions` on Fashion-MNIST."""
-    return _against_contributions("learning", [f"{n}, {partition}" for n in NETWORKS for partition in PARTITIONS])
+    """Differences from `contributions` on Fashion-MNIST, of tuned planners on equal terms."""
+    schemes = {name: f"`{name}`" for name in ("bids", "news", "decentralized", "receiver", "turns", "skiptrain")}
+    schemes |= {"bids, control paid": "`bids`, paid", "receiver, coupled": "`receiver`, coupled"}
+    return _against_contributions("learning", SETTINGS, schemes)
+
+
+def best_others() -> list[str]:
+    """By setting the plan that is best of those that do not plan for learning, and how far it is behind."""
+    lines = []
+    for setting in SETTINGS:
+        found = {
+            name: mean(cell("learning", f"{setting} / {name}", "accuracy %"))
+            for name in _NOT_FOR_LEARNING
+            if rows_like("learning", f"{setting} / {name}")
+        }
+        best = max(found, key=lambda name: found[name])
+        behind = cell("learning", f"{setting}: {best} against contributions", "at the end", "minus")
+        lines.append([setting, f"`{best}`", behind])
+    return table("setting | best of those that do not plan for learning | contributions ahead", lines)
 
 
 def learning_joules() -> list[str]:
-    """Energy that `contributions` spends, in percent of the coupled plan's."""
+    """Energy that `contributions` spends, in percent of what `receiver` spends on the paper's terms."""
     lines = []
-    for setting in [f"{network}, {partition}" for network in NETWORKS for partition in PARTITIONS]:
+    for setting in SETTINGS:
         own, theirs = (
-            mean(cell("learning", f"{setting} / {name}", "joule")) for name in ("contributions", "coupled")
+            mean(cell("learning", f"{setting} / {name}", "joule"))
+            for name in ("contributions", "receiver, paper's terms")
         )
         lines.append([setting, f"{100 * (own / theirs - 1):+.1f}"])
     return table("setting | %", lines)
 
 
 def learning_cifar10() -> list[str]:
-    """The same on CIFAR-10."""
-    return _against_contributions("learning_cifar10", PARTITIONS[:2])
+    """Differences from `contributions` on CIFAR-10, of planners that were not tuned."""
+    schemes = {"news": "`news`", "turns": "`turns`", "skiptrain": "`skiptrain`", "coupled": "`receiver`"}
+    schemes |= {"proposal": "paper's proposal", "ideal": "lossless ideal"}
+    return _against_contributions("learning_cifar10", PARTITIONS[:2], schemes)
 
 
-_FOR_LEARNING = ("contributions", "bids", "news")
-_FOR_PACKETS = ("decentralized", "receiver", "myopic", "uncoordinated", "turns", "skiptrain")
+_CHANGES = ("rule", "actions", "agreement", "plan")
 
 
-def tuned() -> list[str]:
-    """Best validation accuracy of every planner's search, and how far `contributions` is above the best of others."""
-    tried = tomllib.loads((ROOT / "benchmarks" / "tuned.tried.toml").read_text(encoding="utf-8"))
+def parts() -> list[str]:
+    """Shapley values of the four changes, and their sum."""
+    head = "points by change (Shapley)"
     lines = []
-    for setting, own in tried.items():
-        best = {name: 100 * max(scores.values()) for name, scores in own.items()}
-        packets = max(best[name] for name in _FOR_PACKETS if name in best)
-        leads = [best["contributions"] - max(best["bids"], best["news"], packets), best["contributions"] - packets]
-        shown_scores = [f"{best[name]:.1f}" if name in best else "–" for name in (*_FOR_LEARNING, *_FOR_PACKETS)]
-        lines.append([setting, *shown_scores, *(_typeset(f"{lead:+.1f}") for lead in leads)])
-    names = " | ".join(f"`{name}`" for name in (*_FOR_LEARNING, *_FOR_PACKETS))
-    return table(f"setting | {names} | over the best other | over the last six", lines)
-
-
-def learning_parts() -> list[str]:
-    """What parts are worth on digits, with both partitions."""
-    both = zip(rows("printed/learning_parts"), rows("printed/learning_parts_08"), strict=True)
-    lines = [
-        [
-            one["arm"],
-            *(_typeset(found[column]) for found in (one, other) for column in ("at the end", "over the run")),
-        ]
-        for (_, one), (_, other) in both
-        if one["arm"] != "receiver, coupled, model"
-    ]
-    return table("scheme | Dir(0.1), at the end | over the run | Dir(0.8), at the end | over the run", lines)
+    for setting in SETTINGS[:6]:
+        (found,) = [cells for cells_, cells in rows("parts") if head in cells and cells[head] == setting]
+        lines.append([setting, *(_typeset(found[name]) for name in (*_CHANGES, "all together"))])
+    return table(f"setting | {' | '.join(_CHANGES)} | all together", lines)
 
 
 def order_of_schemes() -> list[str]:
@@ -293,7 +306,7 @@ def hops() -> list[str]:
         iid, unlike = (cell("hops", f"{one} / proposal / {k}", "accuracy %") for one in PARTITIONS[:2])
         losses = [cell("hops", f"i.i.d. / {form} / {k}", "update loss") for form in ("proposal", "proposal, literal")]
         lines.append([str(k), theirs[0], iid, theirs[1], unlike, *losses])
-    head = "k | paper, i.i.d. | ours | paper, non-i.i.d. | ours, Dir(0.8) | update loss | literal, γ = 100"
+    head = "k | paper, i.i.d. | ours | paper, non-i.i.d. | ours, Dir(0.8) | update loss | literal, γ searched"
     return table(head, lines)
 
 
@@ -306,7 +319,7 @@ def rounds() -> list[str]:
         + [cell("rounds", f"* / {form} / {r}", "update loss") for form in forms]
         for r in (0, 1, 2, 5, 10, 20)
     ]
-    return table("R | default form | literal, γ = 100 | update loss, default | update loss, literal", lines)
+    return table("R | default form | literal, γ searched | update loss, default | update loss, literal", lines)
 
 
 def defaults() -> list[str]:
@@ -386,7 +399,7 @@ def algorithm1_defaults() -> list[str]:
 TABLES: dict[str, Callable[[], list[str]]] = {
     made.__name__: made
     for made in (
-        *(learning_on_ring10, learning, learning_joules, learning_cifar10, tuned, learning_parts),
+        *(learning_on_ring10, learning, best_others, learning_joules, learning_cifar10, parts),
         *(order_of_schemes, battery, hops, rounds, defaults),
         *(certificates, algorithm1_on_rings, algorithm1_by_gamma, algorithm1_by_default_action),
         *(algorithm1_on_ring10, algorithm1_hops, algorithm1_defaults),
