@@ -27,7 +27,7 @@ COMMANDS = {
     "simulate": "plan:simulate_command",
     "compare": "compare:compare_command",
     "study": "study:app",
-    "bench": "bench:app",
+    "bench": "bench:bench_command",
     "run": "run:run_command",
     "report": "report:report_command",
     "reproduce": "reproduce:reproduce_command",
