@@ -41,7 +41,7 @@ COMMANDS = {
 # Earlier names of commands, and what to call instead.
 OLD_NAMES = {
     "train": "run SCENARIO --trace FILE",
-    "learn": "study learning",
+    "learn": "compare SCENARIO contributions --train 5",
     "live": "study change",
     "pilot": "study pilot",
     "runs": "store",
