@@ -1,6 +1,5 @@
-"""`heliomesh device fleet`: a run in which every device is an actor, and only messages between neighbours count."""
+"""`heliomesh device fleet`: a run in which every device is on its own but for messages between neighbours."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,14 +24,13 @@ from heliomesh.simulation.diagnostics import summarise
 
 @dataclass(frozen=True)
 class FleetOptions(shared.PlannerSettings):
-    """Which run, on which cluster."""
+    """Which run."""
 
-    address: shared.AddressOption = None
     episode: shared.EpisodeOption = 0
     seed: shared.RunSeedOption = None
     evaluate_every: shared.EvaluateOption = 10
     strategy: shared.StrategyOption = "auto"
-    kill: Annotated[list[str], option("Kill a device's actor as a slot starts: device@slot. Repeatable.")] = field(
+    kill: Annotated[list[str], option("Kill a device as a slot starts: device@slot. Repeatable.")] = field(
         default_factory=list
     )
     finite: shared.FiniteOption = False
@@ -56,7 +54,7 @@ def fleet_command(
     asked: FleetOptions,
     output: shared.OutputOptions,
 ) -> None:
-    """Run every device as a Ray actor of its own; they plan, coordinate and learn by messages between neighbours."""
+    """Run every device by itself; they plan, coordinate and learn by messages between neighbours."""
     problem = build_noted(asked.scenario(scenario))
     finite = asked.finite or planner != WITH_OTHERS  # others plan for the scenario's slots, or look at a battery only
     options = asked.of_planner if finite else shared.without_end(planner, asked.of_planner, finite)
@@ -68,19 +66,9 @@ def fleet_command(
     used = is_finished(out) or (out / PLAN).exists()
     TrainingError.when(used, "--out", "an empty folder", f": {out} holds a run")
     job = asked.job(scheme)
-    os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(problem.num_devices))  # else Ray warns
-    engine = shared.start_ray(asked.address)
-    from heliomesh.field.fleet.ray_post import RayPost  # Ray is there only now
-
     hidden = output.silent or console(stderr=True).is_terminal
     work = Execution(track=output.track, observer=unobserved if hidden else _tell)
-    try:
-        found = run_fleet(scheme, RayPost, job, deaths=deaths, work=work)
-    except (KeyboardInterrupt, SystemExit):  # a signal
-        tell("stopped; of an unfinished fleet nothing is kept")
-        raise
-    finally:
-        engine.stop()
+    found = run_fleet(scheme, job, deaths=deaths, work=work)
     found.save(out)
     named = {"scenario": job.scenario.name, "planner": planner, "seed": job.seed}
     facts = named | found.run.final | {"folder": str(out)}

@@ -15,7 +15,7 @@ their weight stays with oneself.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -401,12 +401,3 @@ def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topolog
         np.full((size, 2), np.nan),
         np.full(size - 1, np.nan),
     )
-
-
-def perform(device: Device, name: str, arguments: tuple[Any, ...]) -> tuple[Outgoing, Any]:
-    """Call a method by its name: its messages, or its result if it is no part of a protocol."""
-    found = getattr(device, name)(*arguments)
-    return (found, None) if name in _SENDING else ({}, found)
-
-
-_SENDING = ("tell", "move", "open", "bid", "grant", "act")
