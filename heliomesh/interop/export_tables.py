@@ -285,19 +285,24 @@ def _cuts(problem: Problem, device: int) -> list[float]:
 
 def _checked(problem: Problem, policy: ActionPolicy, plan: PlanTables) -> PlanTables:
     """Refuse tables that are not the policy: it may look at more of a battery than its cell."""
-    rng, copy, place = np.random.default_rng(0), Tabulated(problem, plan), problem.device
-    shape = (_CHECKED_STATES, problem.num_devices)
+    rng, copy = np.random.default_rng(0), Tabulated(problem, plan)
     for slot in rng.integers(problem.slots, size=_CHECKED_SLOTS).tolist():
-        level = rng.integers(problem.channel.levels, size=(_CHECKED_STATES, problem.channel.num_sites))
-        seen = Observation(
-            torch.from_numpy(level).to(place),
-            torch.from_numpy(rng.random(shape)).to(place) * problem.battery.capacity_joule,
-            torch.from_numpy(rng.integers(plan.num_weather, size=shape)).to(place),
-            torch.from_numpy(rng.random(shape)).to(place),
-        )
+        seen = random_states(problem, rng, _CHECKED_STATES)
         if not torch.equal(policy.checked_action(slot, seen), copy.action(slot, seen)):
             raise refused(plan.planner, "looks at more than tables hold")
     return plan
+
+
+def random_states(problem: Problem, rng: np.random.Generator, count: int) -> Observation:
+    """So many states of the network, each as likely as any other."""
+    place, shape = problem.device, (count, problem.num_devices)
+    level = rng.integers(problem.channel.levels, size=(count, problem.channel.num_sites))
+    return Observation(
+        torch.from_numpy(level).to(place),
+        torch.from_numpy(rng.random(shape)).to(place) * problem.battery.capacity_joule,
+        torch.from_numpy(rng.integers(problem.harvest.law.num_weather, size=shape)).to(place),
+        torch.from_numpy(rng.random(shape)).to(place),
+    )
 
 
 def write_tables(plan: PlanTables, folder: Path) -> list[Path]:
