@@ -28,23 +28,14 @@ from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.planner import LocalTables, Options, estimate_bytes, local_overhead, num_rounds
 from heliomesh.planners.turns import Options as TurnsOptions
 from heliomesh.planners.turns import turns_of
-from heliomesh.planning import PLANNER_CATALOG, find_planner, make_plan, planner_names
-from heliomesh.scenario.errors import ScenarioError, refuse
+from heliomesh.planning import PLANNER_CATALOG, find_planner, make_plan
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.section import validated
 
 BIDS = "bids"
 WITH_OTHERS = "decentralized"
 ALONE = ("fixed_fraction", "skiptrain", "uncoordinated")  # a device's part of the plan follows from its own settings
 IN_TURN = "turns"  # alone too, once a device is told its turn
-_NEEDS = {
-    "battery_threshold": "the expected cost of the whole network for every choice of thresholds",
-    "centralized": "the state of its whole part of the network in every slot",
-    "contributions": "values of energy that come from practice episodes of the whole network",
-    "myopic": "the state of its whole part of the network in every slot",
-    "news": "rounds of messages with its neighbours in every slot",
-    "prices": "tables that are planned from the laws of all devices at once",
-    "receiver": "tables that are planned by one program for the whole network",
-}
 
 
 @dataclass(frozen=True)
@@ -140,8 +131,9 @@ def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> Fle
     if planner in (*ALONE, IN_TURN):
         validated(catalog.find(PLANNER_CATALOG, planner).Options, options, f"{planner} option")
         return FleetScheme(problem, problem, planner, dict(options), hops=0)
-    if planner != WITH_OTHERS:
-        raise _refusal(planner)
+    fitting = sorted((BIDS, WITH_OTHERS, IN_TURN, *ALONE))
+    expected = f"one of {', '.join(fitting)}, whose devices need no more than neighbours can tell them"
+    refuse(planner not in fitting, "planner", expected, f"value {planner!r}")
     settings = _checked(options)
     planned = cycle_of(problem, TURN_SLOTS) if settings.endless else problem
     table = timetable(planned, settings)
@@ -172,12 +164,3 @@ def _checked(options: Mapping[str, Any]) -> Options:
     alone = "false in a fleet, where every device computes its own table"
     refuse(options.get("share_tables"), f"{WITH_OTHERS} option.share_tables", alone, "value true")
     return settings
-
-
-def _refusal(planner: str) -> ScenarioError:
-    fitting = sorted((BIDS, WITH_OTHERS, IN_TURN, *ALONE))
-    sentence = f"expected one of {', '.join(fitting)}, actual value {planner!r}"
-    if planner not in planner_names():
-        return ScenarioError("planner", sentence + catalog.nearest(planner, fitting))
-    need = _NEEDS.get(planner, "more than its neighbourhood can tell it")
-    return ScenarioError("planner", f"{sentence}: a device would need {need}")
