@@ -40,9 +40,9 @@ class PlaceOptions:
         default_factory=list
     )
     port: Annotated[int, option("Device i listens at this port + i.", min=1, max=65535)] = 7447
-    sensor: Annotated[
-        str, option("simulated, power-supply, or your own as module:name; agent.toml has its settings.")
-    ] = "simulated"
+    sensor: Annotated[str, option("simulated, or your own as module:name; agent.toml has its settings.")] = (
+        "simulated"
+    )
     seed: Annotated[int, option("Seed of training and of simulated sensors.", min=0)] = 0
     days: DaysOption = 180
     keys_on_device: Annotated[
