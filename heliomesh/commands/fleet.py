@@ -1,6 +1,5 @@
 """`heliomesh device fleet`: a run in which every device is on its own but for messages between neighbours."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +7,7 @@ from typing import Annotated, Any
 from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import flattened, option
-from heliomesh.commands.terminal import console, tell
+from heliomesh.commands.progress import training_work
 from heliomesh.field.fleet.clock import run_fleet
 from heliomesh.field.fleet.scheme import BIDS, WITH_OTHERS, FleetScheme, device_options, scheme_of
 from heliomesh.jobs.job import Job
@@ -16,8 +15,6 @@ from heliomesh.jobs.store import PLAN
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.run import TrainingError, is_finished
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.tracking import unobserved
-from heliomesh.learning.trainer import Execution
 from heliomesh.scenario.errors import refuse
 from heliomesh.simulation.diagnostics import summarise
 
@@ -66,9 +63,7 @@ def fleet_command(
     used = is_finished(out) or (out / PLAN).exists()
     TrainingError.when(used, "--out", "an empty folder", f": {out} holds a run")
     job = asked.job(scheme)
-    hidden = output.silent or console(stderr=True).is_terminal
-    work = Execution(track=output.track, observer=unobserved if hidden else _tell)
-    found = run_fleet(scheme, job, deaths=deaths, work=work)
+    found = run_fleet(scheme, job, deaths=deaths, work=training_work(problem.slots, output.silent))
     found.save(out)
     named = {"scenario": job.scenario.name, "planner": planner, "seed": job.seed}
     facts = named | found.run.final | {"folder": str(out)}
@@ -82,7 +77,3 @@ def _death(text: str, devices: int, slots: int) -> tuple[int, int]:
     expected = f"device@slot with a device below {devices} and a slot below {slots}"
     refuse(not fits, "--kill", expected, f"value {text!r}")
     return int(device), int(slot)
-
-
-def _tell(run: int, row: Mapping[str, float]) -> None:
-    tell(f"slot {row['slot']:.0f}: accuracy {row['accuracy_mean']:.4f}")
