@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heliomesh.common import catalog
 from heliomesh.common.memory_limit import check_fits
 from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.field.fleet.device import Decider, OwnPolicy
@@ -20,7 +19,6 @@ from heliomesh.field.fleet.view import View
 from heliomesh.jobs.job import Job
 from heliomesh.model.endless import TURN_SLOTS, cycle_of, repeated
 from heliomesh.model.overhead import Overhead, is_paid, paid_talk, refuse_uncounted
-from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
 from heliomesh.planners.bids import Bidders
@@ -28,7 +26,7 @@ from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.planner import LocalTables, Options, estimate_bytes, local_overhead, num_rounds
 from heliomesh.planners.turns import Options as TurnsOptions
 from heliomesh.planners.turns import turns_of
-from heliomesh.planning import PLANNER_CATALOG, find_planner, make_plan
+from heliomesh.planning import find_planner, make_plan
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.section import validated
 
@@ -73,23 +71,17 @@ class FleetScheme:
             # a device is told its own turn and their number; the others' turns never come
             colour, turn = self.problem.colour, torch.full((self.problem.num_devices,), -1)
             turn[view.device] = colour[view.device]
-            settings = validated(TurnsOptions, self.options, f"{IN_TURN} option")
+            settings = TurnsOptions(**self.options)
             return OwnPolicy(turns_of(view.problem, settings, turn, max(colour) + 1), view.device)
-        policy: Any = self._plan_alone(view.problem).policy  # all in ALONE choose actions
+        policy: Any = make_plan(view.problem, self.planner, self.options).policy  # all in ALONE choose actions
         return OwnPolicy(policy, view.device)
-
-    def _plan_alone(self, problem: Problem) -> Plan:
-        module = catalog.find(PLANNER_CATALOG, self.planner)
-        settings = validated(module.Options, self.options, f"{self.planner} option")
-        made: Plan = module.plan(PlannerContext(problem, settings))
-        return made
 
     def plan(self, planned: Mapping[int, tuple[Tensor, float]]) -> Plan:
         """What the devices found, put together by an observer: table and last change of each."""
         if self.made is not None:
             return self.made
         if self.timetable is None:
-            return self._plan_alone(self.problem)
+            return make_plan(self.problem, self.planner, self.options)
         residual = max(change for _, change in planned.values())
         policy = LocalTables(
             self.planned,
@@ -129,7 +121,7 @@ def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> Fle
         parts = OwnBids.all_of(made.policy) if isinstance(made.policy, Bidders) else []
         return FleetScheme(problem, problem, planner, spoken, 0, predicted=made.overhead, made=made, parts=parts)
     if planner in (*ALONE, IN_TURN):
-        validated(catalog.find(PLANNER_CATALOG, planner).Options, options, f"{planner} option")
+        find_planner(planner).checked_options(options)
         return FleetScheme(problem, problem, planner, dict(options), hops=0)
     fitting = sorted((BIDS, WITH_OTHERS, IN_TURN, *ALONE))
     expected = f"one of {', '.join(fitting)}, whose devices need no more than neighbours can tell them"
