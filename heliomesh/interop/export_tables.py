@@ -75,6 +75,11 @@ class DeviceTables(Section):
         shape = [seen.size for seen in self.scope]
         return np.array(self.tables, dtype=np.int8).reshape(-1, *shape)
 
+    def in_slot(self, slot: int, period: int | None) -> Levels:
+        """The table of a slot; (state...)."""
+        rows = len(self.table_of_slot)
+        return self.array[self.table_of_slot[min(slot, rows - 1) if period is None else slot % rows]]
+
 
 class Action(Section):
     """What an action index means."""
@@ -111,19 +116,14 @@ class Tabulated(ActionPolicy):
     plan: PlanTables
     looks_back = False
 
-    @cached_property
-    def _tables(self) -> list[Tensor]:
-        return [torch.from_numpy(d.array).to(self.problem.device) for d in self.plan.devices]
-
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Look up; (batch, device)."""
         state = {"site": seen.channel_level, "energy": self.energy_state(seen)}
         found = []
-        for device, table in zip(self.plan.devices, self._tables, strict=True):
-            rows = len(device.table_of_slot)
-            now = device.table_of_slot[min(slot, rows - 1) if self.plan.period is None else slot % rows]
+        for device in self.plan.devices:
+            table = torch.from_numpy(device.in_slot(slot, self.plan.period)).to(self.problem.device)
             index = tuple(state[s.kind][:, s.owner] for s in device.scope)
-            found.append(table[now][index].expand(len(seen.battery_joule)))
+            found.append(table[index].expand(len(seen.battery_joule)))
         return torch.stack(found, dim=1).long()
 
     def energy_state(self, seen: Observation) -> Tensor:
