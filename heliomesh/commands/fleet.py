@@ -27,9 +27,7 @@ class FleetOptions(shared.PlannerSettings):
     seed: shared.RunSeedOption = None
     evaluate_every: shared.EvaluateOption = 10
     strategy: shared.StrategyOption = "auto"
-    kill: Annotated[list[str], option("Kill a device as a slot starts: device@slot. Repeatable.")] = field(
-        default_factory=list
-    )
+    kill: Annotated[list[str], option("A device that dies: device@slot. Repeatable.")] = field(default_factory=list)
     finite: shared.FiniteOption = False
 
     def job(self, scheme: FleetScheme) -> Job:

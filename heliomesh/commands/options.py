@@ -33,6 +33,8 @@ def option(meaning: str, *flags: str, **limits: Any) -> Any:
 ScenarioArgument = Annotated[str, typer.Argument(help="A shipped scenario's name or a path to a .toml file.")]
 PlannerArgument = Annotated[str, typer.Argument(help="A planner's name.")]
 PlannerNameOption = Annotated[str, option("A planner's name.")]
+SetOption = Annotated[list[str], option("Override one value: path=value. Repeatable.", "--set")]
+PlannerOptions = Annotated[list[str], option("Planner option: name=value. Repeatable.", "--option", "-o")]
 JsonOption = Annotated[bool, option("Print one JSON value and nothing else.", "--json")]
 QuietOption = Annotated[bool, option("No progress bars.", "--quiet")]
 DeviceOption = Annotated[str, option("cpu or cuda.")]
@@ -52,9 +54,7 @@ FiniteOption = Annotated[bool, option("Plan for the scenario's slots only instea
 class Changes:
     """What differs from the scenario's file."""
 
-    overrides: Annotated[list[str], option("Override one value: path=value. Repeatable.", "--set")] = field(
-        default_factory=list
-    )
+    overrides: SetOption = field(default_factory=list)
 
     def scenario(self, name: str) -> Scenario:
         """The named scenario with the values of --set."""
@@ -65,9 +65,7 @@ class Changes:
 class PlannerSettings(Changes):
     """What differs from the scenario's file and from the planner's defaults."""
 
-    options: Annotated[list[str], option("Planner option: name=value. Repeatable.", "--option", "-o")] = field(
-        default_factory=list
-    )
+    options: PlannerOptions = field(default_factory=list)
 
     @property
     def of_planner(self) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from heliomesh.model.factor import Factor, Variable, site
 from heliomesh.model.policy import ActionPolicy, Observation, Plan, state_variables
 from heliomesh.model.problem import Problem, build
 from heliomesh.planners.bids import Bidders
+from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.planner import LocalTables, Options
 from heliomesh.planning import make_plan, planner_names
 from heliomesh.scenario.errors import ScenarioError
@@ -207,7 +208,7 @@ def test_messages_come_from_neighbours_about_the_neighbourhood_and_as_many_as_pr
     assert found.total(*PLANNING)[1] == found.plan.overhead.offline_bytes > 0
     assert found.total("state")[1] == found.plan.overhead.online_bytes_per_slot * problem.slots > 0
     # every pair that shares a cost exchanges one table each way in every round of every slot, over every hop
-    partners = partners_of(problem, scheme.hops, scheme.timetable)
+    partners = scheme.partners
     hops = sum(distance[i][source] for i, one in enumerate(partners) for source in one.sources)
     exchanges = problem.slots * len(scheme.timetable.rounds)
     assert found.total("share")[0] == found.total("policy")[0] == hops * exchanges
@@ -510,4 +511,5 @@ def test_the_timetable_lets_no_two_that_share_a_receiver_move_at_once() -> None:
             assert len(movers & set(problem.heard_by(receiver))) <= 1
     gammas = [gamma for gamma, _ in table.rounds]
     assert all(now <= then for now, then in pairwise(gammas))
-    assert site(0) in partners_of(problem, 2, table)[1].scope
+    areas = [Neighbourhood(problem, device, 2) for device in range(problem.num_devices)]
+    assert site(0) in partners_of(problem, areas, table)[1].scope

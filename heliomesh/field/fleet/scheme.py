@@ -129,8 +129,8 @@ def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> Fle
     settings = _checked(options)
     planned = cycle_of(problem, TURN_SLOTS) if settings.endless else problem
     table = timetable(planned, settings)
-    partners = tuple(partners_of(planned, settings.hops, table))
     areas = tuple(Neighbourhood(planned, device, settings.hops) for device in range(problem.num_devices))
+    partners = tuple(partners_of(planned, areas, table))
     scopes = [partner.scope for partner in partners]
     check_fits(
         f"fleet that plans with hops = {settings.hops}",
