@@ -78,7 +78,8 @@ class DeviceTables(Section):
     def in_slot(self, slot: int, period: int | None) -> Levels:
         """The table of a slot; (state...)."""
         rows = len(self.table_of_slot)
-        return self.array[self.table_of_slot[min(slot, rows - 1) if period is None else slot % rows]]
+        found: Levels = self.array[self.table_of_slot[min(slot, rows - 1) if period is None else slot % rows]]
+        return found
 
 
 class Action(Section):
