@@ -23,8 +23,14 @@ from heliomesh.jobs.job import IDEAL
 from heliomesh.jobs.scheme import Scheme, scheme_of
 from heliomesh.pages.tables import figure_text
 from heliomesh.studies.decomposition import label_of
-from heliomesh.studies.experiments import FASHION_MNIST, THREE_PARTITIONS, experiment, settings_of_networks
-from heliomesh.studies.gain import COUPLED, SEPARATE
+from heliomesh.studies.experiments import (
+    COUPLED,
+    FASHION_MNIST,
+    SEPARATE,
+    THREE_PARTITIONS,
+    experiment,
+    settings_of_networks,
+)
 from heliomesh.studies.line import Line
 from heliomesh.studies.reproduce import Figure
 

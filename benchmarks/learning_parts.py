@@ -8,11 +8,14 @@ the terms of all parts but a plan for packets. The last line is the gain of all 
 
 import argparse
 
+import numpy as np
+
 import heliomesh as hm
 from heliomesh.jobs.scheme import Scheme
 from heliomesh.pages.intervals import interval_text
 from heliomesh.simulation.diagnostics import interval
-from heliomesh.studies.gain import COUPLED, SEPARATE
+from heliomesh.studies.experiments import COUPLED, SEPARATE
+from heliomesh.studies.results import finals
 
 REASSIGNED = {**COUPLED, "learning.aggregation": "reassigned"}
 ARMS = (
@@ -40,19 +43,24 @@ def main() -> None:
     asked = parser.parse_args()
     unlike = {"learning.partition": "dirichlet", "learning.alpha": asked.alpha}
     scenario = hm.Scenario.load(asked.scenario).override(unlike)
-    arms = hm.gain(scenario, asked.seeds, schemes=ARMS, evaluate_every=asked.evaluate_every).arms
-    reference = arms[-1]
+    compared = hm.compare(hm.build(scenario), ARMS, 1, train=asked.seeds, evaluate_every=asked.evaluate_every)
+    points = {row.planner: 100 * finals(row.runs, "accuracy_mean") for row in compared.rows}
+    over_run = {
+        row.planner: 100 * np.array([run.metrics["accuracy_mean"].mean() for run in row.runs])
+        for row in compared.rows
+    }
+    first, *_, reference = points
     print("| arm | accuracy % | at the end | over the run | joule |\n|---|---|---|---|---|")
-    for arm in arms:
-        end, run = arm.accuracy - reference.accuracy, arm.accuracy_over_run - reference.accuracy_over_run
-        joule = arm.final("spent_joule").mean()
+    for row in compared.rows:
+        end, run = points[row.planner] - points[reference], over_run[row.planner] - over_run[reference]
+        joule = finals(row.runs, "spent_joule").mean()
         cells = [
-            f"{arm.accuracy.mean():.2f}",
+            f"{points[row.planner].mean():.2f}",
             interval_text(interval(end), "+.2f"),
             interval_text(interval(run), "+.2f"),
         ]
-        print(f"| {' | '.join([arm.label, *cells, f'{joule:.0f}'])} |")
-    print(f"all parts over the coupled plan: {(arms[0].accuracy - reference.accuracy).mean():+.2f} points")
+        print(f"| {' | '.join([row.planner, *cells, f'{joule:.0f}'])} |")
+    print(f"all parts over the coupled plan: {(points[first] - points[reference]).mean():+.2f} points")
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ import time
 import numpy as np
 
 import heliomesh as hm
-from heliomesh.field.living.change import Era, eras
+from heliomesh.field.living.change import eras
 from heliomesh.field.living.conditional_plan import Answering
 from heliomesh.field.living.conditions import Conditions, problem_under
 from heliomesh.field.living.detector import Watch
-from heliomesh.field.living.reaction import Sampling, costs_by_slot
+from heliomesh.field.living.reaction import costs_by_slot
 from heliomesh.field.living.replanning import Replanning
 from heliomesh.physics.topology import spectral_gap
 from heliomesh.planning import make_plan
@@ -62,7 +62,7 @@ def alarms(episodes: int) -> str:
     problem = hm.build(hm.Scenario.load("ring10"))
     answering = Answering(problem, "prices")
     policy = Replanning(answering, answering.answer_to(Conditions()), Watch(asked))
-    costs_by_slot(problem, (Era(0, Conditions()),), policy, Sampling(episodes, seed=7))
+    costs_by_slot(problem, {0: Conditions()}, policy, episodes, seed=7)
     share = np.mean([bool(a) for a in policy.alarms])
     row("ring10", 100 * asked, f"{100 * share:.1f} of {episodes} episodes")
     return f"false alarms {100 * share:.1f} % at {100 * asked:g} % asked"
@@ -83,7 +83,7 @@ def warm(episodes: int) -> str:
     for name, slots, change in STEPS:
         problem = hm.build(hm.Scenario.load(name).override({"slots": slots}))
         first = make_plan(problem, "prices", {}, bound=False)
-        after = problem_under(problem, eras(problem, [change])[-1].conditions)
+        after = problem_under(problem, list(eras(problem, [change]).values())[-1])
         cold = make_plan(after, "prices", {}, bound=False)
         again = make_plan(after, "prices", {}, bound=False, previous=first)
         costs = [hm.simulate_costs(after, plan, episodes) for plan in (cold, again)]

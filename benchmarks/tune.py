@@ -17,8 +17,7 @@ from equal_terms import PLANNERS, TUNED, first_scheme
 import heliomesh as hm
 from heliomesh.common.durable import write_text
 from heliomesh.engine.processes import work_fields
-from heliomesh.studies.experiments import FASHION_MNIST, NETWORKS, THREE_PARTITIONS
-from heliomesh.studies.gain import SEPARATE
+from heliomesh.studies.experiments import FASHION_MNIST, NETWORKS, SEPARATE, THREE_PARTITIONS
 from heliomesh.studies.tuning import Tuned
 
 

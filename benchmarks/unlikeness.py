@@ -15,7 +15,8 @@ import numpy as np
 import heliomesh as hm
 from heliomesh.jobs.scheme import Scheme
 from heliomesh.slot.learning_model import unlikeness
-from heliomesh.studies.gain import SEPARATE
+from heliomesh.studies.experiments import SEPARATE
+from heliomesh.studies.results import finals
 
 PARTITIONS: dict[str, dict[str, Any]] = {
     "iid": {"learning.partition": "iid"},
@@ -42,7 +43,8 @@ def main() -> None:
             for label, weight in weights.items()
         ]
         started = time.perf_counter()
-        arms = {arm.label: arm.accuracy for arm in hm.gain(scenario, asked.seeds, schemes=schemes).arms}
+        rows = hm.compare(hm.build(scenario), schemes, 1, train=asked.seeds).rows
+        arms = {row.planner: 100 * finals(row.runs, "accuracy_mean") for row in rows}
         best = max(arms[f"{weight:g}"].mean() for weight in GRID)
         for label, accuracy in arms.items():
             print(f"{name:9s} {label:6s} weight {weights[label]:5.2f}: {accuracy.mean():6.2f} %")

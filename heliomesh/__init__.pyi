@@ -46,7 +46,6 @@ from heliomesh.simulation.trace import TraceError as TraceError
 from heliomesh.simulation.trace import simulate as simulate
 from heliomesh.studies.bench.bench import bench as bench
 from heliomesh.studies.compare import compare as compare
-from heliomesh.studies.gain import gain as gain
 from heliomesh.studies.gap_ledger import gap_ledger as gap_ledger
 from heliomesh.studies.live import live as live
 from heliomesh.studies.pilot import pilot as pilot

@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from heliomesh.commands.terminal import print_any_letter, say, tell
 from heliomesh.common.catalog import trusting
-from heliomesh.common.mistakes import FieldError, MistakeError
+from heliomesh.common.mistakes import MistakeError
 
 # A command's module is imported when the command is called: most need PyTorch, which takes seconds to load.
 COMMANDS = {
@@ -27,7 +27,7 @@ COMMANDS = {
     "simulate": "plan:simulate_command",
     "compare": "compare:compare_command",
     "study": "study:app",
-    "bench": "bench:app",
+    "bench": "bench:bench_command",
     "run": "run:run_command",
     "report": "report:report_command",
     "reproduce": "reproduce:reproduce_command",
@@ -36,21 +36,6 @@ COMMANDS = {
     "store": "store:app",
     "export": "export:export_command",
     "device": "device:app",
-}
-
-# Earlier names of commands, and what to call instead.
-OLD_NAMES = {
-    "train": "run SCENARIO --trace FILE",
-    "learn": "study learning",
-    "live": "study change",
-    "pilot": "study pilot",
-    "runs": "store",
-    "deploy": "device deploy",
-    "agent": "device run",
-    "watch": "device watch",
-    "fleet": "device fleet",
-    "prune": "compare SCENARIO --set network.keep_gap=0.8",
-    "scope": "plan SCENARIO decentralized --option hops=2",
 }
 
 
@@ -66,9 +51,7 @@ class _Commands(TyperGroup):
         return TyperCommand(cmd_name, help=told(COMMANDS[cmd_name])) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is called; an old name is refused with the new one."""
-        if args and args[0] in OLD_NAMES:
-            raise FieldError("command", f"expected `heliomesh {OLD_NAMES[args[0]]}`, actual value {args[0]!r}")
+        """The command that is called."""
         name, found, rest = super().resolve_command(ctx, args)
         if any(one.startswith("--processes") for one in rest):  # they load PyTorch while this process does
             import_module("heliomesh.engine.processes").load_ahead()

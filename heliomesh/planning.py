@@ -38,9 +38,8 @@ class Planner:
     plan: PlanFunction[Any]
     options: type[Section] = Section
     variants: tuple[dict[str, Any], ...] = ({},)  # option sets under which it is compared
-    smaller: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda _: (
-        None
-    )  # options to try where these do not fit
+    # options to try where these do not fit
+    smaller: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda _: None
     starts_warm: bool = False  # whether it uses the context's previous plan
     objective: str = "update-loss"  # what it plans for; "learning" is what no table of update losses would show
     # few options or paths of the scenario, with the values that `studies/tuning.py` tries

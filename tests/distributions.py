@@ -25,7 +25,7 @@ SMOKE = (  # reads packaged scenarios, radios and the page's assets; plans, simu
     ("--version",),
     ("scenario", "radios"),
     ("scenario", "validate", "field40"),
-    ("bench", "list"),
+    ("bench", "--list"),
     ("compare", "tiny", "receiver", "uncoordinated", "--episodes", "2", "--quiet"),
     ("run", "tiny", "uncoordinated", "--out", "run", "--quiet", *_SHORT),
     ("report", "run", "--out", "run.html"),

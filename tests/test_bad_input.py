@@ -437,7 +437,7 @@ def test_as_a_process_of_its_own(table, tmp_path):
         (["simulate", "tiny", "uncoordinated", "--episodes", "0"], "--episodes"),
         (["simulate", "tiny", "uncoordinated", "--episodes", "9" * 400], "--episodes"),
         (["compare", "tiny", "--train", "9" * 400], "--train"),
-        (["study", "learning", "tiny", "--train", "9" * 400], "--train"),
+        (["study", "tune", "tiny", "turns", "--train", "9" * 400], "--train"),
         (["simulate", "tiny", "uncoordinated", "--seed", "many"], "--seed"),
         (["compare", "tiny", "--train", "much"], "--train"),
     ],

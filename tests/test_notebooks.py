@@ -17,7 +17,7 @@ SHORTER = {
     r'"slots": \d+': '"slots": 8',
     r"episodes=\d+": "episodes=2",
     r'"episodes": \d+': '"episodes": 2',
-    r"seeds=\d+": "seeds=1",
+    r"train=\d+": "train=1",
     r"target_loss=0.5": "target_loss=0.9",  # so few episodes have wide intervals
 }
 

@@ -307,12 +307,12 @@ def test_trust_lets_a_scenario_run_code(call: Call, spied: Path, words: list[str
 def test_trust_is_asked_for_again_when_a_run_goes_on(
     call: Call, spied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(self: object, items: Iterator[int], description: str, total: int) -> Iterator[int]:
+    def stop(items: Iterator[int], description: str, total: int) -> Iterator[int]:
         os.kill(os.getpid(), signal.SIGINT)
         yield from items
 
     with monkeypatch.context() as patch:
-        patch.setattr("heliomesh.commands.progress.TrainingProgress.track", stop)
+        patch.setattr("heliomesh.commands.progress.track_unless", lambda quiet: stop)
         assert call("--trust", *TRAINING[0], "--quiet")[0] == 130
     code, _, told = call(*TRAINING[0], "--quiet")
     assert code == 2

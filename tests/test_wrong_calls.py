@@ -273,7 +273,6 @@ VALUES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: hm.run(SCENARIO, "turns", episode=-1),
         "episode: expected a whole number of at least 0",
     ),
-    "no scheme": (lambda: hm.gain(SCENARIO, 1, schemes=[]), "schemes: expected a list that is not empty"),
     "negative steps": (lambda: hm.sampled_bound(problem(), steps=-1), "steps: expected a whole number of at least 0"),
     "another's ledger": (
         lambda: hm.energy_ledger(nouns()["Trace"], other().scenario),

@@ -34,7 +34,7 @@ PAGES = {
         "Studies",
         "Compare planners, size batteries, reproduce figures, and write pages. Every command is one call.",
         (
-            *("compare", "Scheme", "tune", "bench", "gain", "gap_ledger", "size", "pilot", "live", "reproduce"),
+            *("compare", "Scheme", "tune", "bench", "gap_ledger", "size", "pilot", "live", "reproduce"),
             "report",
         ),
     ),

@@ -36,18 +36,12 @@ def check_installed() -> None:
 class PlaceOptions:
     """Where devices are, and what they measure with."""
 
-    at: Annotated[list[str], option("A device's machine: number=host. Repeatable; default: this one.")] = field(
-        default_factory=list
-    )
+    at: Annotated[list[str], option("A device's machine: number=host. Repeatable.")] = field(default_factory=list)
     port: Annotated[int, option("Device i listens at this port + i.", min=1, max=65535)] = 7447
-    sensor: Annotated[
-        str, option("simulated, power-supply, or your own as module:name; agent.toml has its settings.")
-    ] = "simulated"
+    sensor: Annotated[str, option("simulated, or your own as module:name; see agent.toml.")] = "simulated"
     seed: Annotated[int, option("Seed of training and of simulated sensors.", min=0)] = 0
     days: DaysOption = 180
-    keys_on_device: Annotated[
-        bool, option("No private keys of devices here: heliomesh device members request.", "--keys-on-device")
-    ] = False
+    keys_on_device: Annotated[bool, option("Devices make their own: members request.", "--keys-on-device")] = False
 
     @property
     def hosts(self) -> dict[int, str]:
@@ -59,15 +53,12 @@ class PlaceOptions:
 class TimeOptions:
     """When slots begin."""
 
-    slot_second: Annotated[
-        float | None,
-        option("Seconds of a slot; default: 10, or more if the plan's messages or a model take it.", min=0.01),
-    ] = None
+    slot_second: Annotated[float | None, option("Of a slot; default: 10, or more if packets take it.", min=0.01)] = (
+        None
+    )
     guard_second: Annotated[float | None, option("Silence at both ends of a slot; default: a tenth.", min=0)] = None
     start_in: Annotated[float, option("Seconds from now to the first slot.", min=0)] = 60.0
-    ready: Annotated[
-        bool, option("Slots as fast as all neighbours are ready, whatever the time of day.", "--ready")
-    ] = False
+    ready: Annotated[bool, option("Slots as fast as all neighbours are ready, for tests.", "--ready")] = False
 
     def settings(self, needed_second: float = 0.0) -> Any:
         """The same for agents, from now on, with so much time between guard times; refuses a slot of guard times."""
@@ -91,9 +82,7 @@ def deploy_command(
     scenario: shared.ScenarioArgument,
     out: Annotated[Path, option("Empty folder for the devices' folders.")],
     *,
-    planner: Annotated[
-        str, option("bids, or one whose devices look their actions up, such as decentralized.")
-    ] = "bids",
+    planner: Annotated[str, option("bids, or one whose devices look up, such as decentralized.")] = "bids",
     settings: shared.PlannerSettings,
     finite: shared.FiniteOption = False,
     places: PlaceOptions,
@@ -153,13 +142,7 @@ def agent_command(
 def watch_command(
     folder: Annotated[Path, typer.Argument(help="The folder `watch` that `heliomesh device deploy` wrote.")],
     refresh_second: Annotated[float, option("Seconds between reloads of the page.", min=0.1)] = 10.0,
-    replan: Annotated[
-        bool,
-        option(
-            "Plan anew where harvests or channels deviate or devices are gone, and send devices the new plan.",
-            "--replan",
-        ),
-    ] = False,
+    replan: Annotated[bool, option("Send devices new plans where the network deviates.", "--replan")] = False,
 ) -> None:
     """Show the live network in the page's own player: page.html in the folder, which a browser reloads."""
     check_installed()

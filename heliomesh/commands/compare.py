@@ -32,9 +32,7 @@ from heliomesh.studies.results import finals, scores
 class CompareOptions(shared.OutputOptions, shared.SamplingOptions, shared.Changes):
     """Under what planners are compared, what is printed of it and what is left behind."""
 
-    certify: Annotated[bool | None, option("Certify a lower bound; default: if quick.", "--certify/--no-certify")] = (
-        None
-    )
+    certify: Annotated[bool | None, option("A certified bound; default: if quick.", "--certify/--no-certify")] = None
     train: Annotated[int, option("Also train under so many episodes of each plan.", min=0, max=10**5)] = 0
     device: shared.DeviceOption = "cpu"
     dtype: shared.TypeOption = "float64"
@@ -67,11 +65,7 @@ _SOME_FAILED = 3  # exit code: the others' results are shown and kept
 def compare_command(
     scenario: shared.ScenarioArgument,
     names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Planners, or schemes such as turns:last_slots=20 and receiver+agree=6+rule=model; "
-            "all planners if none is named."
-        ),
+        list[str] | None, typer.Argument(help="Planners, or schemes such as receiver+agree=6; or all.")
     ] = None,
     *,
     asked: CompareOptions,

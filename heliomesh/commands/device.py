@@ -1,4 +1,4 @@
-"""Deploy, run and watch real devices; rehearse them as Ray actors."""
+"""Deploy, run and watch real devices; rehearse them in one process."""
 
 import typer
 

@@ -22,13 +22,13 @@ _TITLES = {
     "B": ("offline", "online/slot", "size"),
     ".0f": ("joule", "slots"),
     ".1%": ("arrived %", "trains %"),
-    ".2f": ("accuracy %", "at the end", "over the run %", "since the change"),
+    ".2f": ("accuracy %", "at the end", "since the change"),
     ".2%": ("average model %", "least device %", "mean device %"),
     ".3f": ("cost",),
     ".4f": ("cost per slot", "against the stale plan"),
     ".4%": ("% per joule",),
     "+.0f": ("more ",),
-    "+.2f": ("disagreement", "gap to", "learning gains", "optimiser", "over ", "steps not trained"),
+    "+.2f": ("disagreement", "gap to", "optimiser", "over ", "steps not trained"),
     "+.2%": ("against ", "gap %"),
 }
 _FORMS = {title: form for form, titles in _TITLES.items() for title in titles}

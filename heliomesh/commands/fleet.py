@@ -1,7 +1,5 @@
-"""`heliomesh device fleet`: a run in which every device is an actor, and only messages between neighbours count."""
+"""`heliomesh device fleet`: a run in which every device is on its own but for messages between neighbours."""
 
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +7,7 @@ from typing import Annotated, Any
 from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import flattened, option
-from heliomesh.commands.terminal import console, tell
+from heliomesh.commands.progress import training_work
 from heliomesh.field.fleet.clock import run_fleet
 from heliomesh.field.fleet.scheme import BIDS, WITH_OTHERS, FleetScheme, device_options, scheme_of
 from heliomesh.jobs.job import Job
@@ -17,24 +15,19 @@ from heliomesh.jobs.store import PLAN
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.run import TrainingError, is_finished
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.tracking import unobserved
-from heliomesh.learning.trainer import Execution
 from heliomesh.scenario.errors import refuse
 from heliomesh.simulation.diagnostics import summarise
 
 
 @dataclass(frozen=True)
 class FleetOptions(shared.PlannerSettings):
-    """Which run, on which cluster."""
+    """Which run."""
 
-    address: shared.AddressOption = None
     episode: shared.EpisodeOption = 0
     seed: shared.RunSeedOption = None
     evaluate_every: shared.EvaluateOption = 10
     strategy: shared.StrategyOption = "auto"
-    kill: Annotated[list[str], option("Kill a device's actor as a slot starts: device@slot. Repeatable.")] = field(
-        default_factory=list
-    )
+    kill: Annotated[list[str], option("A device that dies: device@slot. Repeatable.")] = field(default_factory=list)
     finite: shared.FiniteOption = False
 
     def job(self, scheme: FleetScheme) -> Job:
@@ -56,7 +49,7 @@ def fleet_command(
     asked: FleetOptions,
     output: shared.OutputOptions,
 ) -> None:
-    """Run every device as a Ray actor of its own; they plan, coordinate and learn by messages between neighbours."""
+    """Run every device by itself; they plan, coordinate and learn by messages between neighbours."""
     problem = build_noted(asked.scenario(scenario))
     finite = asked.finite or planner != WITH_OTHERS  # others plan for the scenario's slots, or look at a battery only
     options = asked.of_planner if finite else shared.without_end(planner, asked.of_planner, finite)
@@ -68,19 +61,7 @@ def fleet_command(
     used = is_finished(out) or (out / PLAN).exists()
     TrainingError.when(used, "--out", "an empty folder", f": {out} holds a run")
     job = asked.job(scheme)
-    os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(problem.num_devices))  # else Ray warns
-    engine = shared.start_ray(asked.address)
-    from heliomesh.field.fleet.ray_post import RayPost  # Ray is there only now
-
-    hidden = output.silent or console(stderr=True).is_terminal
-    work = Execution(track=output.track, observer=unobserved if hidden else _tell)
-    try:
-        found = run_fleet(scheme, RayPost, job, deaths=deaths, work=work)
-    except (KeyboardInterrupt, SystemExit):  # a signal
-        tell("stopped; of an unfinished fleet nothing is kept")
-        raise
-    finally:
-        engine.stop()
+    found = run_fleet(scheme, job, deaths=deaths, work=training_work(problem.slots, output.silent))
     found.save(out)
     named = {"scenario": job.scenario.name, "planner": planner, "seed": job.seed}
     facts = named | found.run.final | {"folder": str(out)}
@@ -94,7 +75,3 @@ def _death(text: str, devices: int, slots: int) -> tuple[int, int]:
     expected = f"device@slot with a device below {devices} and a slot below {slots}"
     refuse(not fits, "--kill", expected, f"value {text!r}")
     return int(device), int(slot)
-
-
-def _tell(run: int, row: Mapping[str, float]) -> None:
-    tell(f"slot {row['slot']:.0f}: accuracy {row['accuracy_mean']:.4f}")

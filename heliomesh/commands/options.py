@@ -37,11 +37,9 @@ SetOption = Annotated[list[str], option("Override one value: path=value. Repeata
 PlannerOptions = Annotated[list[str], option("Planner option: name=value. Repeatable.", "--option", "-o")]
 JsonOption = Annotated[bool, option("Print one JSON value and nothing else.", "--json")]
 QuietOption = Annotated[bool, option("No progress bars.", "--quiet")]
-AddressOption = Annotated[str | None, option("host:port of a Ray cluster; by default this machine's own.")]
 DeviceOption = Annotated[str, option("cpu or cuda.")]
 TypeOption = Annotated[str, option("float64 or float32 tables.")]
 ProcessesOption = Annotated[int, option("Plan, simulate and train in so many processes.", min=1)]
-EpisodesOption = Annotated[int, option("Simulated episodes.", min=1, max=10**9)]
 EpisodeOption = Annotated[int, option("Episode to train under.", min=0)]
 SeedOption = Annotated[int, option("Seed of the simulation.", min=0)]
 RunSeedOption = Annotated[int | None, option("Seed of simulation and training; default: the scenario's.", min=0)]
@@ -72,14 +70,14 @@ class PlannerSettings(Changes):
     @property
     def of_planner(self) -> dict[str, Any]:
         """The values of --option."""
-        return planner_options(self.options)
+        return dict(parse_override(text, "--option") for text in self.options)
 
 
 @dataclass(frozen=True)
 class SamplingOptions:
     """Which episodes are simulated."""
 
-    episodes: EpisodesOption = 64
+    episodes: Annotated[int, option("Simulated episodes.", min=1, max=10**9)] = 64
     seed: SeedOption = 0
 
 
@@ -132,7 +130,7 @@ class SpreadOptions:
     """Who does the work."""
 
     engine: Annotated[Literal["local", "ray"], option("local, or ray: many cores or machines.")] = "local"
-    address: AddressOption = None
+    address: Annotated[str | None, option("host:port of a Ray cluster; by default this machine's own.")] = None
 
     def maps(self, device: str = "cpu") -> dict[str, ParallelMap]:
         """How the engine spreads work, as fields of `Execution`: nothing to say for this process."""
@@ -192,11 +190,6 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
 
     call.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
     return call
-
-
-def planner_options(texts: list[str]) -> dict[str, Any]:
-    """The values of --option."""
-    return dict(parse_override(text, "--option") for text in texts)
 
 
 def without_end(planner: str, options: Mapping[str, Any], finite: bool) -> dict[str, Any]:

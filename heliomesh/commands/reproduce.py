@@ -21,9 +21,7 @@ def reproduce_command(
     names: Annotated[list[str] | None, typer.Argument(help=_NAMES)] = None,
     out: Annotated[Path, option("Folder of results; what it holds is not repeated.")] = Path("results"),
     *,
-    quick: Annotated[bool, option("A small version of every figure, in the folder quick of --out.", "--quick")] = (
-        False
-    ),
+    quick: Annotated[bool, option("Small versions of all figures, in the folder quick of --out.", "--quick")] = False,
     only_plan: Annotated[bool, option("Plan and simulate, and train later.", "--only-plan")] = False,
     only_print: Annotated[bool, option("Tables and figures of what is stored.", "--only-print")] = False,
     training: StackOptions,

@@ -9,7 +9,7 @@ import typer
 from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, facts_table, gap_table, show
 from heliomesh.commands.options import flattened, option
-from heliomesh.commands.progress import TrainingProgress
+from heliomesh.commands.progress import training_work
 from heliomesh.commands.terminal import note
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB
 from heliomesh.jobs.job import Job
@@ -70,8 +70,8 @@ def run_command(
     make_stack = asked.make_stack()
 
     def watch(trace: Trace) -> Execution:
-        shown = TrainingProgress(_own(job, trace), asked.silent)
-        return shown.work(_watchers(job, trace, asked), make_stack)
+        watchers = _watchers(job, trace, asked)
+        return training_work(job.scenario.slots, asked.silent, watchers, make_stack=make_stack)
 
     work: dict[str, Any] = {"track": asked.track, "notify": note, "make_stack": make_stack}
     run = run_in(store, job, Execution(**work), watch)

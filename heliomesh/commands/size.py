@@ -34,18 +34,14 @@ class SizeOptions(shared.OutputOptions, shared.PlannerSettings):
     most_dark: Annotated[float, option("Largest mean share of device slots without standby power.")] = MOST_DARK
     by_slot: Annotated[int | None, option("When the accuracy counts; default: after the last slot.", min=1)] = None
     planner: shared.PlannerNameOption = "receiver"
-    capacity: Annotated[
-        str | None, option("Capacities in J, such as 1,2,4; default: ¼ to 4 times the scenario's.")
-    ] = None
+    capacity: Annotated[str | None, option("In J, such as 1,2,4; default: ¼ to 4 times the scenario's.")] = None
     panel: Annotated[
         str | None,
         option("Panel areas in cm²; factors on a harvest without panel or on panels per device; default: likewise."),
     ] = None
     price_battery: Annotated[float | None, option("Price per joule of battery.")] = None
     price_panel: Annotated[float | None, option("Price per cm² of panel.")] = None
-    episodes: Annotated[
-        int | None, option("Episodes of a pair; default: 16, or 5 to train in.", min=2, max=10**5)
-    ] = None
+    episodes: Annotated[int | None, option("Of each pair; default: 16, or 5 to train in.", min=2, max=10**5)] = None
     seed: shared.SeedOption = 0
     store: shared.StoreOption = None
     device: shared.DeviceOption = "cpu"

@@ -63,9 +63,7 @@ def verify_command(folders: FoldersArgument) -> None:
 def export_command(
     folder: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     out: Annotated[Path, option("Folder for the files.")],
-    form: Annotated[
-        WeightFormat, option("safetensors: a named state_dict; onnx: a graph.", "--format")
-    ] = "safetensors",
+    form: Annotated[WeightFormat, option("safetensors: a state_dict; onnx: a graph.", "--format")] = "safetensors",
     as_json: JsonOption = False,
 ) -> None:
     """Write every device's trained model as a file of its own."""

@@ -1,4 +1,4 @@
-"""Compare plans for learning, in a changing world, and pilot the data."""
+"""Compare plans in a changing world, tune schemes, and pilot the data."""
 
 import math
 from collections.abc import Iterator
@@ -15,12 +15,9 @@ from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import note
 from heliomesh.field.living.detector import USUAL_FALSE_ALARM_PROB
 from heliomesh.jobs.steps import network_facts
-from heliomesh.learning.preflight import check_trainable
-from heliomesh.learning.settings import TrainSettings
 from heliomesh.pages.intervals import interval_text, seeds_title
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
-from heliomesh.studies.gain import gain
 from heliomesh.studies.live import UNCHANGED, Survivors, Trial, live
 from heliomesh.studies.pilot import pilot
 from heliomesh.studies.tuning import tune
@@ -28,38 +25,6 @@ from heliomesh.studies.tuning import tune
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 
 CURVES = "curves.svg"
-
-
-@app.command("learning")
-@flattened
-def learning_command(
-    scenario: shared.ScenarioArgument,
-    seeds: Annotated[int, option("Paired seeds to train.", "--train", min=1, max=10**5)] = 5,
-    out: Annotated[Path | None, option("Folder of results; nothing in it is repeated.")] = None,
-    processes: shared.ProcessesOption = 1,
-    *,
-    changes: shared.Changes,
-    training: shared.StackOptions,
-    output: shared.OutputOptions,
-) -> None:
-    """Train under a plan for learning, the paper's proposal and no plan, with common random numbers."""
-    world = changes.scenario(scenario)
-    check_trainable(world, TrainSettings(**asdict(training)))
-    settings: dict[str, Any] = asdict(training) | shared.process_maps(processes, training.device)
-    found = gain(world, seeds, folder=out, track=output.track, notify=note, **settings)
-    title = f"{world.name}: accuracy after {world.slots} slots on {world.learning.dataset}, {seeds} seeds"
-    rows = [
-        {
-            "plan": arm.label,
-            "accuracy %": arm.accuracy,
-            "learning gains": None if arm is found.arms[0] else found.gained(arm),
-            "over the run %": arm.accuracy_over_run,
-            "joule": float(arm.final("spent_joule").mean()),
-        }
-        for arm in found.arms
-    ]
-    facts = {arm.label: arm.facts() for arm in found.arms}
-    show(output.as_json, facts, table(rows, seeds_title(title, seeds)))
 
 
 @app.command("tune")

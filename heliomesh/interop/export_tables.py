@@ -75,6 +75,12 @@ class DeviceTables(Section):
         shape = [seen.size for seen in self.scope]
         return np.array(self.tables, dtype=np.int8).reshape(-1, *shape)
 
+    def in_slot(self, slot: int, period: int | None) -> Levels:
+        """The table of a slot; (state...)."""
+        rows = len(self.table_of_slot)
+        found: Levels = self.array[self.table_of_slot[min(slot, rows - 1) if period is None else slot % rows]]
+        return found
+
 
 class Action(Section):
     """What an action index means."""
@@ -111,19 +117,14 @@ class Tabulated(ActionPolicy):
     plan: PlanTables
     looks_back = False
 
-    @cached_property
-    def _tables(self) -> list[Tensor]:
-        return [torch.from_numpy(d.array).to(self.problem.device) for d in self.plan.devices]
-
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Look up; (batch, device)."""
         state = {"site": seen.channel_level, "energy": self.energy_state(seen)}
         found = []
-        for device, table in zip(self.plan.devices, self._tables, strict=True):
-            rows = len(device.table_of_slot)
-            now = device.table_of_slot[min(slot, rows - 1) if self.plan.period is None else slot % rows]
+        for device in self.plan.devices:
+            table = torch.from_numpy(device.in_slot(slot, self.plan.period)).to(self.problem.device)
             index = tuple(state[s.kind][:, s.owner] for s in device.scope)
-            found.append(table[now][index].expand(len(seen.battery_joule)))
+            found.append(table[index].expand(len(seen.battery_joule)))
         return torch.stack(found, dim=1).long()
 
     def energy_state(self, seen: Observation) -> Tensor:
@@ -285,19 +286,24 @@ def _cuts(problem: Problem, device: int) -> list[float]:
 
 def _checked(problem: Problem, policy: ActionPolicy, plan: PlanTables) -> PlanTables:
     """Refuse tables that are not the policy: it may look at more of a battery than its cell."""
-    rng, copy, place = np.random.default_rng(0), Tabulated(problem, plan), problem.device
-    shape = (_CHECKED_STATES, problem.num_devices)
+    rng, copy = np.random.default_rng(0), Tabulated(problem, plan)
     for slot in rng.integers(problem.slots, size=_CHECKED_SLOTS).tolist():
-        level = rng.integers(problem.channel.levels, size=(_CHECKED_STATES, problem.channel.num_sites))
-        seen = Observation(
-            torch.from_numpy(level).to(place),
-            torch.from_numpy(rng.random(shape)).to(place) * problem.battery.capacity_joule,
-            torch.from_numpy(rng.integers(plan.num_weather, size=shape)).to(place),
-            torch.from_numpy(rng.random(shape)).to(place),
-        )
+        seen = random_states(problem, rng, _CHECKED_STATES)
         if not torch.equal(policy.checked_action(slot, seen), copy.action(slot, seen)):
             raise refused(plan.planner, "looks at more than tables hold")
     return plan
+
+
+def random_states(problem: Problem, rng: np.random.Generator, count: int) -> Observation:
+    """So many states of the network, each as likely as any other."""
+    place, shape = problem.device, (count, problem.num_devices)
+    level = rng.integers(problem.channel.levels, size=(count, problem.channel.num_sites))
+    return Observation(
+        torch.from_numpy(level).to(place),
+        torch.from_numpy(rng.random(shape)).to(place) * problem.battery.capacity_joule,
+        torch.from_numpy(rng.integers(problem.harvest.law.num_weather, size=shape)).to(place),
+        torch.from_numpy(rng.random(shape)).to(place),
+    )
 
 
 def write_tables(plan: PlanTables, folder: Path) -> list[Path]:

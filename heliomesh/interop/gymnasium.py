@@ -6,8 +6,7 @@ is a sub-environment of its own, so that one network learns for all devices (par
 controller. Actions, observations and rewards are those of `pettingzoo.py`; a central controller sees the whole
 network, has one action per device (``MultiDiscrete``) and the shared reward.
 
-`single_env` is one episode at a time: a central controller or, with a ``device``, one device among others that
-follow a plan. The first asks what coordination can reach; the second what one device gains by leaving the plan.
+`single_env` is one episode at a time with a central controller: it asks what coordination can reach.
 
 All sub-environments end in the same step and begin their next episodes in it (`AutoresetMode.SAME_STEP`); ``infos``
 then has ``final_obs`` and ``final_info``. An action that a battery does not pay for counts as idle.
@@ -19,9 +18,7 @@ from typing import Any, Literal, SupportsFloat
 import numpy as np
 
 from heliomesh.interop.episode_batch import EpisodeBatch, Reward, opened
-from heliomesh.interop.sight import Array, Sights, whole_number
-from heliomesh.model.policy import Plan
-from heliomesh.planning import make_plan
+from heliomesh.interop.sight import Array, Sights
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 
@@ -44,7 +41,7 @@ class HarvestingVectorEnv(VectorEnv[Array, Array, Array]):
 
     def __init__(self, batch: EpisodeBatch, seed: int, *, central: bool) -> None:
         self.batch, self.central = batch, central
-        problem, episodes, devices = batch.problem, batch.num_episodes, len(batch.controlled)
+        problem, episodes, devices = batch.problem, batch.num_episodes, batch.problem.num_devices
         actions, width = len(problem.actions), 1 + 2 * problem.num_devices + problem.channel.num_sites
         self.num_envs = episodes if central else episodes * devices
         self._asked_shape = (episodes, devices) if central else (self.num_envs,)
@@ -144,31 +141,11 @@ def vector_env(
     """
     problem, first_seed = opened(scenario, seed)
     refuse(view not in ("device", "network"), "view", "device or network", f"value {view!r}")
-    everybody, central = tuple(range(problem.num_devices)), view == "network"
-    sights = Sights(problem, everybody) if central else Sights(problem, everybody, hops, agent_id, clock)
+    central = view == "network"
+    sights = Sights(problem) if central else Sights(problem, hops, agent_id, clock)
     return HarvestingVectorEnv(EpisodeBatch(sights, episodes, reward, first_seed), first_seed, central=central)
 
 
-def single_env(
-    scenario: Scenario | str,
-    *,
-    device: int | None = None,
-    others: Plan | str = "receiver",
-    hops: int = 1,
-    reward: Reward = "shared",
-    seed: int | None = None,
-) -> HarvestingSingleEnv:
-    """One episode of a scenario at a time, for single-agent learners.
-
-    Without a ``device`` the agent controls the whole network, and the remaining arguments but ``seed`` do not apply.
-    With one it controls that device and sees ``hops`` around it, while ``others`` follow a plan.
-    """
-    problem, first_seed = opened(scenario, seed)
-    if device is None:
-        batch = EpisodeBatch(Sights(problem, tuple(range(problem.num_devices))), 1, reward, first_seed)
-    elif whole_number("device", device) < problem.num_devices:
-        plan = make_plan(problem, others, {}, bound=False) if isinstance(others, str) else others
-        batch = EpisodeBatch(Sights(problem, (device,), hops), 1, reward, first_seed, plan.policy)
-    else:
-        raise ScenarioError("device", f"0 to {problem.num_devices - 1}", f"value {device}")
-    return HarvestingSingleEnv(HarvestingVectorEnv(batch, first_seed, central=device is None))
+def single_env(scenario: Scenario | str, *, seed: int | None = None) -> HarvestingSingleEnv:
+    """One episode of a scenario at a time, for single-agent learners that control the whole network."""
+    return HarvestingSingleEnv(vector_env(scenario, 1, view="network", seed=seed))

@@ -156,5 +156,5 @@ def parallel_env(
     refuse(observations not in ("dict", "box"), "observations", "dict or box", f"value {observations!r}")
     if (agent_id or clock) and observations != "box":
         raise ScenarioError("agent_id, clock", "observations='box' with them", "value 'dict'")
-    sights = Sights(problem, tuple(range(problem.num_devices)), hops, agent_id, clock)
+    sights = Sights(problem, hops, agent_id, clock)
     return HarvestingEnv(EpisodeBatch(sights, 1, reward, first_seed), first_seed, observations)

@@ -37,7 +37,7 @@ def network_state(problem: Problem, slot: int, seen: Observation | Episodes) -> 
 
 @dataclass(frozen=True)
 class Sights:
-    """What several devices see within k hops, as rows of one length, so that one network can serve them all.
+    """What devices see within k hops, as rows of one length, so that one network can serve them all.
 
     In this order: the slot; for every device within ``hops``, itself first, then by distance and number, its battery
     and its weather; every channel site into those devices. Who sees less has zeros at the end. With ``agent_id`` a 1
@@ -46,7 +46,6 @@ class Sights:
     """
 
     problem: Problem
-    devices: tuple[int, ...]
     hops: int = 1
     agent_id: bool = False
     clock: int = 0
@@ -59,7 +58,8 @@ class Sights:
     @cached_property
     def columns(self) -> list[list[int]]:
         """Of `network_state`, by device."""
-        return [self._columns_of(neighbourhood(self.problem, device, self.hops)) for device in self.devices]
+        everybody = range(self.problem.num_devices)
+        return [self._columns_of(neighbourhood(self.problem, device, self.hops)) for device in everybody]
 
     def _columns_of(self, seen: tuple[Variable, ...]) -> list[int]:
         count = self.problem.num_devices
@@ -74,8 +74,8 @@ class Sights:
     @cached_property
     def _endings(self) -> Array:
         """What follows in slots of each phase of the clock; (phase, device, value)."""
-        every, phases = len(self.devices), max(self.clock, 1)
-        name = np.eye(self.problem.num_devices)[list(self.devices)] if self.agent_id else np.empty((every, 0))
+        every, phases = self.problem.num_devices, max(self.clock, 1)
+        name = np.eye(every) if self.agent_id else np.empty((every, 0))
         time = np.eye(phases, self.clock)[:, None].repeat(every, axis=1)
         return np.concatenate([np.broadcast_to(name, (phases, *name.shape)), time], axis=2)
 

@@ -76,7 +76,7 @@ def _acting(job: Job, plan: Plan) -> Plan:
 def _world(job: Job, plan: Plan | None) -> tuple[Problem, dict[int, Problem]]:
     """The job's problem, which a policy may have built, and the world from every slot on in which it changes."""
     problem: Problem = getattr(plan and plan.policy, "problem", None) or problem_of(job)
-    return problem, {era.first_slot: world_under(problem, era.conditions) for era in eras(problem, job.changes)}
+    return problem, {slot: world_under(problem, now) for slot, now in eras(problem, job.changes).items()}
 
 
 def begun(

@@ -18,10 +18,9 @@ def check_together(scenario: "Scenario") -> None:
     for section_name in schema.PER_DEVICE:
         section = getattr(scenario, section_name)
         for field in section.per_device:
-            value = getattr(section, field)
-            if isinstance(value, (tuple, list)) and len(value) != network.devices:
-                expected = f"one number or a list of {network.devices} (network.devices)"
-                raise ScenarioError(f"{section_name}.{field}", expected, f"number of values {len(value)}")
+            value, expected = getattr(section, field), f"one number or a list of {network.devices} (network.devices)"
+            count = len(value) if isinstance(value, tuple | list) else network.devices
+            refuse(count != network.devices, f"{section_name}.{field}", expected, f"number of values {count}")
     _check_energy(scenario.energy)
     needed = "a CSV file for error 'table'" if link.error == "table" else "no value but with error 'table'"
     actual = "missing" if link.table is None else shortened(link.table)
@@ -60,9 +59,8 @@ def _check_places(network: schema.Network) -> None:
         if first.setdefault(place, device) != device:
             actual = f"value {list(place)}, where device {first[place]} stands"
             raise ScenarioError(f"network.positions_metre.{device}", "a place of its own", actual)
-    if names is not None and len(names) != len(positions):
-        expected = f"{len(positions)} names, one per device"
-        raise ScenarioError("network.names", expected, f"number of names {len(names)}")
+    expected, count = f"{len(positions)} names, one per device", len(positions if names is None else names)
+    refuse(count != len(positions), "network.names", expected, f"number of names {count}")
     refuse(links == "list" and edges is None, "network.edges", "a list of pairs for links = 'list'", "value missing")
     unused = links in ("radius", "budget") and edges is not None
     refuse(unused, "network.edges", "a value with network.links = 'list' only", f"links {links!r}")

@@ -112,18 +112,15 @@ def radio_numbers(radio: RadioSheet) -> dict[str, dict[str, Any]]:
         "bit_per_second": radio.bit_per_second,
         "control_bit_per_second": radio.bit_per_second,
         "control_watt": drawn[-1],
+        "receive_watt": radio.receive_milliampere and radio.supply_volt * radio.receive_milliampere / 1e3,
+        "sleep_watt": radio.sleep_microampere and radio.supply_volt * radio.sleep_microampere / 1e6,
+        "wake_joule": radio.wake_microjoule and radio.wake_microjoule / 1e6,
     }
-    if radio.receive_milliampere is not None:
-        energy["receive_watt"] = radio.supply_volt * radio.receive_milliampere / 1e3
-    if radio.sleep_microampere is not None:
-        energy["sleep_watt"] = radio.supply_volt * radio.sleep_microampere / 1e6
-    if radio.wake_microjoule is not None:
-        energy["wake_joule"] = radio.wake_microjoule / 1e6
     link = {}
     if radio.sensitivity_dbm is not None and radio.sensitivity_error is not None:
         # σ² at which the waterfall of φ = 1 meets the sensitivity S: −S ln(1 − error)
         link["noise_watt"] = -_watt(radio.sensitivity_dbm) * math.log1p(-radio.sensitivity_error)
-    return {"energy": energy, "link": link}
+    return {"energy": {name: value for name, value in energy.items() if value is not None}, "link": link}
 
 
 def _watt(dbm: float) -> float:

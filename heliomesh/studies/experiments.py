@@ -19,13 +19,28 @@ from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.on_air import Format
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import Learning
-from heliomesh.studies.gain import COUPLED, RIVALS, SEPARATE
 from heliomesh.studies.line import FORMS, LOSSLESS, OURS, PAIRS, PAPER, Line
 from heliomesh.studies.results import Against
 from heliomesh.tasks.footprint import update_bits
 
 Changes = Mapping[str, Any]
 Rows = Callable[..., list[Line]]  # whether quick → lines
+
+# The paper's devices train and send in one action, and keep the weight of packets that are lost. Both rules are
+# named, since a scenario may name another than the default.
+COUPLED: dict[str, Any] = {"energy.actions": "coupled", "learning.aggregation": "model"}
+SEPARATE: dict[str, Any] = {"energy.actions": "separate", "learning.aggregation": "reassigned"}
+# what experiments compare: plans for packets, rules that others use, plans for learning, and the ideal
+RIVALS = (
+    Scheme("coupled", "receiver", changes=COUPLED),
+    Scheme("proposal", "decentralized", {"hops": 2}, COUPLED),
+    Scheme("skiptrain", "skiptrain", changes=SEPARATE),
+    Scheme("turns", "turns", changes=SEPARATE),
+    Scheme("fixed fraction", "fixed_fraction", changes=SEPARATE),
+    Scheme("news", "news", changes=SEPARATE),
+    Scheme("contributions", "contributions", changes=SEPARATE),
+    Scheme(IDEAL, IDEAL, changes=COUPLED),
+)
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,11 @@ import numpy.typing as npt
 from heliomesh.common.arguments import Count, Index, Probability, checked
 from heliomesh.common.catalog import CodeOrName
 from heliomesh.common.durable import make_folder, write_text
-from heliomesh.field.living.change import Era, eras
+from heliomesh.field.living.change import Truth, eras
 from heliomesh.field.living.conditional_plan import Answering
 from heliomesh.field.living.conditions import Conditions
 from heliomesh.field.living.detector import USUAL_FALSE_ALARM_PROB, Watch
-from heliomesh.field.living.reaction import REACTIONS, Sampling, costs_by_slot, first_answer, reacting
+from heliomesh.field.living.reaction import REACTIONS, costs_by_slot, first_answer, reacting
 from heliomesh.field.living.replanning import Alarm, Replanning
 from heliomesh.jobs.steps import job_of, planned
 from heliomesh.jobs.store import opened
@@ -242,11 +242,11 @@ def live(
         answering = Answering(problem, planner, asked.options)
         first = first_answer(answering, truth, plan)
         watch = Watch(false_alarm_prob, seed=seed)
-        under, change = Sampling(episodes, seed, work.track), truth[1].first_slot
+        change = sorted(truth)[1]
         watching = Replanning(answering, first, watch)
         stale, fresh = (reacting(answering, truth, first, name, watch) for name in ("stale", "fresh"))
         replanned_cost, stale_cost, fresh_cost = (
-            costs_by_slot(problem, truth, policy, under, name)[:, change:].mean(1)
+            costs_by_slot(problem, truth, policy, episodes, seed, work.track, name)[:, change:].mean(1)
             for name, policy in (("re-planned", watching), ("stale", stale), ("fresh", fresh))
         )
         alarms = tuple(tuple(raised) for raised in watching.alarms)
@@ -259,9 +259,9 @@ def live(
         return replace(trial, models=Survivors(there, change, dict(zip(jobs, runs, strict=True))))
 
 
-def there_at_the_end(problem: Problem, truth: Sequence[Era]) -> tuple[int, ...]:
+def there_at_the_end(problem: Problem, truth: Truth) -> tuple[int, ...]:
     """Devices that are there after the last change; raises ScenarioError where nobody is."""
-    away = truth[-1].conditions.away
+    away = truth[max(truth)].away
     there = tuple(device for device in range(problem.num_devices) if device not in away)
     refuse(not there, "changes", "at least one device alive at the end", "number 0")
     return there

@@ -112,11 +112,6 @@ class Result:
         chip = machine.get("gpu") or machine.get("processor") or machine.get("machine")  # as the first runs name it
         return f"numpy {versions.get('numpy')}, torch {versions.get('torch')}, {chip}"
 
-    def facts(self) -> dict[str, list[float]]:
-        """Accuracies and the energy spent [J], by seed, as commands print them."""
-        own = {"accuracy": self.accuracy, "accuracy over the run": self.accuracy_over_run}
-        return {name: values.tolist() for name, values in {**own, "spent_joule": self.final("spent_joule")}.items()}
-
 
 def result_of(line: Line, runs: Sequence[Run]) -> Result:
     """Runs of a line in the order of their seeds; raises TrainingError where stored numbers are none."""

@@ -222,7 +222,7 @@ def test_nothing_is_heard_from_an_isolated_device(folders: list[AgentFolder]) ->
 
 
 def test_isolation_covers_states_relays_and_clocks(tmp_path: Path) -> None:
-    from heliomesh.field.fleet.messages import state_message
+    from heliomesh.field.fleet.messages import Message
     from heliomesh.model.factor import energy
     from tests.agents.test_intruders import FLOATS, inbox, sender
 
@@ -233,7 +233,7 @@ def test_isolation_covers_states_relays_and_clocks(tmp_path: Path) -> None:
     box.clock = replace_clock(box.clock, times)
     box.isolated.add(1)
     for destination in (0, 2):
-        state = state_message(1, destination, 5, {energy(1): 0}, 8)
+        state = Message(1, destination, "state", 5, {energy(1): 0}, 8)
         for frame in sender(folders[1]).frames(state, 77.0, FLOATS):
             assert box.take(frame) is None
     for frame in sender(folders[1]).silence(0, 5, 77.0):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from heliomesh.field.fleet.messages import Packet, model_message
+from heliomesh.field.fleet.messages import Message, Packet
 from heliomesh.learning.packets import first_feedback, int8_scale, packet
 from heliomesh.scenario.on_air import update_bits
 from heliomesh.scenario.schema import Learning
@@ -74,7 +74,7 @@ def test_compressed_frames_are_shorter() -> None:
     sender = Sender(Unsigned(), "net", "plan", 0, 1)  # type: ignore[arg-type]
 
     def size(codec: Codec, **more: Any) -> int:
-        frames = sender.frames(model_message(0, 1, 0, Packet(1.0, row, **more), 1), 0.0, codec)
+        frames = sender.frames(Message(0, 1, "model", 0, Packet(1.0, row, **more), 1), 0.0, codec)
         return sum(map(len, frames))
 
     assert size(Codec(50_000, "int8"), scale=int8_scale(row)) < 0.27 * size(Codec(50_000))

@@ -71,7 +71,7 @@ def test_slots_have_room_for_what_the_radio_says(call: Call) -> None:
         ([*_WORDS, "--slot-second", "1", "--guard-second", "0.5"], "--guard-second: expected less than half of 1 s"),
         (
             [*_WORDS, "--sensor", "eye"],
-            "sensor.kind: expected simulated, power-supply or module:name, actual value",
+            "sensor.kind: expected simulated or module:name, actual value",
         ),
         (["device", "run", "nowhere"], "folder: expected a device's folder, actual value 'nowhere'"),
         (["device", "run", "."], "agent.toml: expected a readable text file"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from heliomesh.field.fleet.messages import Message, Packet, model_message, state_message
+from heliomesh.field.fleet.messages import Message, Packet
 from heliomesh.interop.export_tables import PlanTables
 from heliomesh.model.factor import energy, site
 from tests.agents.network import deployed, final_weights, planned, running, small, told
@@ -88,7 +88,7 @@ def rogue_of(folders: list[AgentFolder]) -> Iterator[tuple[Link, Sender]]:
 def lasting(folders: list[AgentFolder], own: Sender, victim: int) -> list[bytes]:
     """A state that says what agents assume of whom they never heard, and a silence, in the last slot."""
     measured = {energy(ROGUE): 0, **dict.fromkeys(map(site, folders[0].problem.sites_into(ROGUE)), 0)}
-    state = own.frames(state_message(ROGUE, victim, SLOTS - 1, measured, 1), time.time(), CODEC)
+    state = own.frames(Message(ROGUE, victim, "state", SLOTS - 1, measured, 1), time.time(), CODEC)
     return [*state, *own.silence(victim, SLOTS - 1, time.time())]
 
 
@@ -102,14 +102,14 @@ def attacks(own: Sender, victim: int, draw: random.Random) -> Iterator[bytes]:
     for value in STRANGE:
         name = draw.choice(list(HONEST))
         yield own.signed("state", altered(honest, name, value))
-    yield from own.frames(state_message(ROGUE, 99, 0, {energy(ROGUE): 0}, 1), 1.0, CODEC)
+    yield from own.frames(Message(ROGUE, 99, "state", 0, {energy(ROGUE): 0}, 1), 1.0, CODEC)
     other = (victim + 1) % 4
-    yield from own.frames(model_message(ROGUE, other, 0, Packet(1.0, torch.zeros(1)), 1), 1.0, CODEC)
+    yield from own.frames(Message(ROGUE, other, "model", 0, Packet(1.0, torch.zeros(1)), 1), 1.0, CODEC)
     for slot in (0, 1, SLOTS - 1, 10**9, *range(20)):  # of another device's route, so that none isolates its sender
-        yield own.frames(model_message(ROGUE, other, slot, Packet(1.0, torch.randn(10)), 1), 1.0, CODEC)[0]
+        yield own.frames(Message(ROGUE, other, "model", slot, Packet(1.0, torch.randn(10)), 1), 1.0, CODEC)[0]
     forged = replace(own, device=other)
     yield from forged.silence(victim, SLOTS - 1, 1e9)
-    yield from forged.frames(model_message(other, victim, 0, Packet(1.0, torch.zeros(10)), 1), 1.0, CODEC)
+    yield from forged.frames(Message(other, victim, "model", 0, Packet(1.0, torch.zeros(10)), 1), 1.0, CODEC)
     yield from own.new_plan(victim, 0, time.time(), b"{}")
     yield from replace(own, device=OPERATOR).new_plan(victim, 0, time.time(), b"{}")
     for frame in own.silence(victim, 0, time.time()) * 2:
@@ -188,7 +188,7 @@ def test_an_agent_isolates_a_flooder_of_models_and_goes_on(tmp_path: Path) -> No
             for victim in (0, 1):
                 for slot in (0, 1, 2, 3):
                     packet = Packet(1.0, torch.full((codec.num_parameters,), 3e38 if slot == 3 else 0.0))
-                    frames = own.frames(model_message(2, victim, slot, packet, 1), time.time(), codec)
+                    frames = own.frames(Message(2, victim, "model", slot, packet, 1), time.time(), codec)
                     link.send(victim, [frames[0], *frames[1:-1] * 20, *frames])
             agents.wait(400)
             assert [process.exitcode for process in agents.processes.values()] == [0, 0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from heliomesh.field.fleet.messages import Kind, Message, Packet, model_message
+from heliomesh.field.fleet.messages import Kind, Message, Packet
 from tests.agents.network import LOUD, READY, bidding, deployed, small
 
 from heliomesh.field.agents.agent import Agent, installed  # isort: skip
@@ -65,7 +65,7 @@ class Stage:
         message = Message(sender, to, kind, slot, content, len(content))
         if kind == "model":
             packet = Packet(1.0, torch.zeros(CODEC.num_parameters), account=content)
-            message = model_message(sender, to, slot, packet, 1)
+            message = Message(sender, to, "model", slot, packet, 1)
         return [mail for mail in map(self.box.take, own.frames(message, 1.0, CODEC)) if mail is not None]
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from heliomesh.field.fleet.messages import Packet, model_message, state_message
+from heliomesh.field.fleet.messages import Message, Packet
 from heliomesh.model.factor import Variable, energy, site
 from tests.agents.network import READY
 
@@ -74,11 +74,11 @@ class Stage:
         self, device: int, slot: int = 5, value: float = 0.0, to: int = 0, at: float = 1.0
     ) -> tuple[bytes, ...]:
         packet = Packet(1.0, torch.full((CODEC.num_parameters,), value))
-        return self.sender(device).frames(model_message(device, to, slot, packet, 1), at, CODEC)
+        return self.sender(device).frames(Message(device, to, "model", slot, packet, 1), at, CODEC)
 
     def state(self, device: int, slot: int = 5, to: int = 0, at: float = 1.0, **values: int) -> bytes:
         content = {Variable(kind, device): value for kind, value in (values or {"energy": 1}).items()}  # type: ignore[arg-type]
-        (frame,) = self.sender(device).frames(state_message(device, to, slot, content, 1), at, CODEC)
+        (frame,) = self.sender(device).frames(Message(device, to, "state", slot, content, 1), at, CODEC)
         return frame
 
     def take(self, *frames: bytes) -> list[Mail]:
@@ -180,7 +180,7 @@ def test_another_version_is_refused(stage: Stage) -> None:
 
 
 def test_messages_for_nobody_or_of_nobody_are_refused(stage: Stage) -> None:
-    short = stage.sender(1).frames(model_message(1, 2, 5, Packet(1.0, torch.zeros(1)), 1), 1.0, CODEC)
+    short = stage.sender(1).frames(Message(1, 2, "model", 5, Packet(1.0, torch.zeros(1)), 1), 1.0, CODEC)
     assert not stage.take(stage.state(1, to=99), *short, *stage.model(1, to=2), stage.state(1, to=1))
     assert not stage.take(*stage.model(3), *stage.sender(3).silence(0, 5, 1.0))  # models do not travel
     assert not stage.take(*stage.sender(1).new_plan(0, 7, 10.0, b"x"), *stage.sender(0).silence(0, 5, 1.0))
@@ -197,12 +197,12 @@ def test_faults_in_what_a_member_announces_isolate_it_alone(people: dict[int, Id
         stage = Stage(people)
         own, packet = stage.sender(1), replace(short, row=torch.zeros(CODEC.num_parameters))
         frames = {
-            "size": lambda own=own: own.frames(model_message(1, 0, 5, short, 1), 1.0, CODEC),
+            "size": lambda own=own: own.frames(Message(1, 0, "model", 5, short, 1), 1.0, CODEC),
             "power": lambda own=own, packet=packet: own.frames(
-                model_message(1, 0, 5, replace(packet, power_watt=3.0), 1), 1.0, CODEC
+                Message(1, 0, "model", 5, replace(packet, power_watt=3.0), 1), 1.0, CODEC
             ),
             "value": lambda stage=stage: (stage.state(1, energy=3),),
-            "variable": lambda own=own: own.frames(state_message(1, 0, 5, {energy(2): 0}, 1), 1.0, CODEC),
+            "variable": lambda own=own: own.frames(Message(1, 0, "state", 5, {energy(2): 0}, 1), 1.0, CODEC),
             "content": lambda stage=stage: stage.model(1, value=2e6),
         }[fault]()
         assert not stage.take(*frames), fault

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from heliomesh.field.fleet.messages import Packet, model_message
+from heliomesh.field.fleet.messages import Message, Packet
 from tests.agents.network import deployed, final_weights, planned, running, small, told
 
 from heliomesh.field.agents.clock import WallClock  # isort: skip
@@ -60,7 +60,7 @@ def inbox(folder: AgentFolder, said: list[str], parameters: int) -> Inbox:
 
 
 def model(slot: int, row: torch.Tensor, origin: int = 1) -> Any:
-    return model_message(origin, 0, slot, Packet(1.0, row), 32 * len(row))
+    return Message(origin, 0, "model", slot, Packet(1.0, row), 32 * len(row))
 
 
 def delivered(box: Inbox, frames: tuple[bytes, ...]) -> Any:
@@ -186,7 +186,9 @@ def test_a_stranger_a_forger_and_a_sender_of_nan_change_nothing(tmp_path: Path) 
         rogue.send(0, own.silence(0, 0, 0.0))
         rogue.send(0, own.silence(0, 0, 0.0))
         for victim in (0, 1):
-            rogue.send(victim, own.frames(model_message(2, victim, 0, Packet(1.0, bad), 32 * len(bad)), 0.0, FLOATS))
+            rogue.send(
+                victim, own.frames(Message(2, victim, "model", 0, Packet(1.0, bad), 32 * len(bad)), 0.0, FLOATS)
+            )
         session.put(f"heliomesh/{folders[0].settings.network}/to/0/from/1", b"from a stranger")
         network.wait(120)
         assert not session.info.links()

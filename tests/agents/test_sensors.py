@@ -1,17 +1,31 @@
-"""Sensors that the package has, and those that are no sensors."""
+"""The sensor of Linux' power supplies in examples/sensors, and kinds that are no sensors."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from heliomesh.common import catalog
 from heliomesh.scenario.errors import ScenarioError
 from tests.agents.network import deployed, planned, small
 
 from heliomesh.field.agents.folder import AgentFolder, SensorSettings  # isort: skip
-from heliomesh.field.agents.sensor import PowerSupply, sensor_of
+from heliomesh.field.agents.sensor import sensor_of
+
+sys.path.append(str(Path(__file__).parents[2] / "examples" / "sensors"))
+
+from power_supply import PowerSupply
+
+KIND = "power_supply:sensor"
 
 
-def folder_of(root: Path, **sensor: str) -> AgentFolder:
+@pytest.fixture(autouse=True)
+def _trusted() -> None:
+    catalog.vouch(KIND)
+
+
+def folder_of(root: Path, **sensor: Any) -> AgentFolder:
     """Device 0 of three, whose batteries hold 50 J, with a sensor."""
     law = {"kernel": [[0.8, 0.2], [0.1, 0.9]], "joule": [[2.0], [0.0]], "prob": [[1.0], [1.0]]}
     own = {"network.devices": 3, "slots": 5, "energy.capacity_joule": 50_000.0, "energy.battery_levels": 3}
@@ -34,7 +48,7 @@ def test_the_power_supply_class(tmp_path: Path, files: dict[str, str], joule: fl
     (tmp_path / "BAT0").mkdir()
     for name, text in files.items():
         (tmp_path / "BAT0" / name).write_text(text + "\n")
-    sensor = PowerSupply(folder_of(tmp_path / "net", kind="power-supply"), tmp_path)
+    sensor = PowerSupply(folder_of(tmp_path / "net", kind=KIND, options={"supply": "BAT0"}), tmp_path)
     assert sensor.first_battery_joule == pytest.approx(joule)
     for slot in range(5):
         seen = sensor.open(slot)
@@ -47,7 +61,7 @@ def test_a_rising_battery_is_a_harvest(tmp_path: Path) -> None:
     (tmp_path / "BAT0").mkdir()
     level = tmp_path / "BAT0" / "capacity"
     level.write_text("40")
-    sensor = PowerSupply(folder_of(tmp_path / "net", kind="power-supply"), tmp_path)
+    sensor = PowerSupply(folder_of(tmp_path / "net", kind=KIND, options={"supply": "BAT0"}), tmp_path)
     sensor.open(0)
     level.write_text("41")
     assert sensor.close(0).harvested_joule == pytest.approx(500.0)
@@ -56,10 +70,10 @@ def test_a_rising_battery_is_a_harvest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
-        ("power-supply", r"sensor\.supply: expected energy_now"),
-        ("eye", r"sensor\.kind: expected simulated, power-supply or module:name, actual value 'eye'"),
+        (KIND, r"sensor\.options\.supply: expected energy_now"),
+        ("eye", r"sensor\.kind: expected simulated or module:name, actual value 'eye'"),
     ],
 )
 def test_no_sensor_is_one_sentence(tmp_path: Path, kind: str, sentence: str) -> None:
     with pytest.raises(ScenarioError, match=sentence):
-        sensor_of(folder_of(tmp_path / "net", kind=kind, supply="none"), print)
+        sensor_of(folder_of(tmp_path / "net", kind=kind, options={"supply": "none"}), print)

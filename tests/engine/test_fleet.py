@@ -1,4 +1,4 @@
-"""The fleet without Ray: what devices know, what they receive, and that they do what library and simulator do."""
+"""The fleet: what devices know, what they receive, and that they do what library and simulator do."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -11,11 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from heliomesh.field.fleet import clock
 from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.field.fleet.clock import FleetRun, run_fleet
 from heliomesh.field.fleet.device import Installation
 from heliomesh.field.fleet.messages import PLANNING, Message
 from heliomesh.field.fleet.planning import partners_of, timetable
+from heliomesh.field.fleet.post import Post
 from heliomesh.field.fleet.scheme import ALONE, BIDS, IN_TURN, WITH_OTHERS, FleetScheme, scheme_of
 from heliomesh.field.fleet.view import next_hop, view_of
 from heliomesh.jobs.job import Job
@@ -26,13 +28,13 @@ from heliomesh.model.factor import Factor, Variable, site
 from heliomesh.model.policy import ActionPolicy, Observation, Plan, state_variables
 from heliomesh.model.problem import Problem, build
 from heliomesh.planners.bids import Bidders
+from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.planner import LocalTables, Options
 from heliomesh.planning import make_plan, planner_names
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.on_air import Format, update_bits
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace, simulate
-from tests.engine.in_process import InProcess
 
 SEED = 3
 SMALL: dict[str, Any] = {
@@ -75,7 +77,7 @@ def small(**changes: Any) -> Problem:
 
 def ran(problem: Problem, planner: str, options: Mapping[str, Any], **more: Any) -> FleetRun:
     scheme = scheme_of(problem, planner, options)
-    return run_fleet(scheme, InProcess, job_of(scheme), **more)
+    return run_fleet(scheme, job_of(scheme), **more)
 
 
 def job_of(scheme: FleetScheme, evaluate_every: int = 3) -> Job:
@@ -193,7 +195,7 @@ def test_messages_come_from_neighbours_about_the_neighbourhood_and_as_many_as_pr
 ) -> None:
     problem = small(**changes)
     scheme = scheme_of(problem, "decentralized", options)
-    found = run_fleet(scheme, InProcess, job_of(scheme))
+    found = run_fleet(scheme, job_of(scheme))
     assert scheme.timetable is not None
     distance = dict(nx.all_pairs_shortest_path_length(problem.topology.graph))
     for device, logbook in found.logbooks.items():
@@ -206,7 +208,7 @@ def test_messages_come_from_neighbours_about_the_neighbourhood_and_as_many_as_pr
     assert found.total(*PLANNING)[1] == found.plan.overhead.offline_bytes > 0
     assert found.total("state")[1] == found.plan.overhead.online_bytes_per_slot * problem.slots > 0
     # every pair that shares a cost exchanges one table each way in every round of every slot, over every hop
-    partners = partners_of(problem, scheme.hops, scheme.timetable)
+    partners = scheme.partners
     hops = sum(distance[i][source] for i, one in enumerate(partners) for source in one.sources)
     exchanges = problem.slots * len(scheme.timetable.rounds)
     assert found.total("share")[0] == found.total("policy")[0] == hops * exchanges
@@ -250,7 +252,7 @@ def test_a_killed_bidder_is_not_heard_and_the_others_go_on() -> None:
     assert not any(receipt.origin == 2 and receipt.slot >= 5 for book in found.logbooks.values() for receipt in book)
 
 
-class Hasty(InProcess):
+class Hasty(Post):
     """Messages arrive before others have begun, as they may where devices are processes."""
 
     def call(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
@@ -268,9 +270,13 @@ class Hasty(InProcess):
         ("bids", QUICK),
     ],
 )
-def test_it_does_not_matter_who_is_first(planner: str, options: dict[str, Any]) -> None:
+def test_it_does_not_matter_who_is_first(
+    planner: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     scheme = scheme_of(small(**PATH, slots=4), planner, options)
-    calm, hasty = (run_fleet(scheme, post, job_of(scheme)) for post in (InProcess, Hasty))
+    calm = run_fleet(scheme, job_of(scheme))
+    monkeypatch.setattr(clock, "Post", Hasty)
+    hasty = run_fleet(scheme, job_of(scheme))
     assert_same_traces(calm.trace, hasty.trace)
     assert torch.equal(calm.run.weights, hasty.run.weights)
     assert calm.logbooks == hasty.logbooks
@@ -291,12 +297,12 @@ def test_models_take_the_bits_of_their_format(on_air: Format) -> None:
     assert num_bytes == count * -(-update_bits(found.run.weights.shape[1], on_air) // 8)
 
 
-def test_tables_in_single_precision_take_the_bytes_that_are_counted() -> None:
+def test_tables_in_single_precision_take_the_bytes_that_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = Scenario.load("tiny").override({**SMALL, **PATH, "slots": 3})
     problem = build(scenario, dtype="float32")
     carried: list[tuple[int, int]] = []
 
-    class Weighed(InProcess):
+    class Weighed(Post):
         def call(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
             for number, device in self._devices.items():
                 if not isinstance(device, _Scale):
@@ -304,7 +310,8 @@ def test_tables_in_single_precision_take_the_bytes_that_are_counted() -> None:
             return super().call(name, arguments)
 
     scheme = scheme_of(problem, "decentralized", {"rounds": 2})
-    run_fleet(scheme, Weighed, job_of(scheme))
+    monkeypatch.setattr(clock, "Post", Weighed)
+    run_fleet(scheme, job_of(scheme))
     assert carried
     assert all(actual <= counted for actual, counted in carried)
     assert any(actual == counted for actual, counted in carried)  # frames are no larger than they need be
@@ -372,15 +379,16 @@ def _numbers(problem: Problem, devices: int) -> Iterator[Tensor]:
     yield problem.harvest.law.scale[:devices]
 
 
-def test_a_device_is_given_its_own_samples_and_no_others() -> None:
+def test_a_device_is_given_its_own_samples_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, seen = small(**PATH), []
 
-    def note(given: Any) -> InProcess:
+    def note(given: Any) -> Post:
         seen.extend(given)
-        return InProcess(given)
+        return Post(given)
 
     scheme = scheme_of(problem, "uncoordinated", {})
-    run_fleet(scheme, note, job_of(scheme))
+    monkeypatch.setattr(clock, "Post", note)
+    run_fleet(scheme, job_of(scheme))
     rows = [{tuple(sample.flatten().tolist()) for sample in one.lesson.samples.inputs} for one in seen]
     assert all(isinstance(one, Installation) for one in seen)
     assert sum(map(len, rows)) == len(set().union(*rows))  # digits has no equal samples
@@ -461,33 +469,16 @@ def _unheard(trace: Trace, problem: Problem, dead: int, since: int) -> Trace:
     return replace(trace, delivered=delivered, error_prob=error, update_loss=loss)
 
 
-def test_a_death_during_planning_is_said() -> None:
-    class Fragile(InProcess):
-        def call(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-            if name == "settle":
-                self.kill(4)
-            return super().call(name, arguments)
-
-    scheme = scheme_of(small(**PATH), "decentralized", {"rounds": 1})
-    with pytest.raises(ValueError, match=r"device 4: its process ended before all devices had planned"):
-        run_fleet(scheme, Fragile, job_of(scheme))
-
-
 # what is refused
 
 
 @pytest.mark.parametrize(
     ("planner", "options", "sentence"),
     [
-        ("centralized", {}, "a device would need the state of its whole part of the network"),
-        ("myopic", {}, "a device would need the state of its whole part of the network"),
-        ("prices", {}, "a device would need tables that are planned from the laws of all devices"),
-        ("receiver", {}, "a device would need tables that are planned by one program"),
-        ("battery_threshold", {}, "a device would need the expected cost of the whole network"),
         (
             "decentralised",
             {},
-            "one of bids, decentralized, fixed_fraction, skiptrain, turns, uncoordinated, actual value 'decent",
+            "one of bids, decentralized, fixed_fraction, skiptrain, turns, uncoordinated, whose devices need no more",
         ),
         ("decentralized", {"form": "literal"}, "option.form: expected 'default' in a fleet"),
         ("decentralized", {"sweeps": 2}, "option.sweeps: expected 1 in a fleet"),
@@ -507,7 +498,7 @@ def test_what_needs_more_than_the_neighbourhood_is_refused(
 
 @pytest.mark.parametrize("planner", sorted(set(planner_names()) - {BIDS, WITH_OTHERS, IN_TURN, *ALONE}))
 def test_every_other_planner_is_refused_with_a_reason(planner: str) -> None:
-    with pytest.raises(ScenarioError, match="a device would need"):
+    with pytest.raises(ScenarioError, match="whose devices need no more than neighbours can tell them, actual value"):
         scheme_of(small(), planner, {})
 
 
@@ -520,4 +511,5 @@ def test_the_timetable_lets_no_two_that_share_a_receiver_move_at_once() -> None:
             assert len(movers & set(problem.heard_by(receiver))) <= 1
     gammas = [gamma for gamma, _ in table.rounds]
     assert all(now <= then for now, then in pairwise(gammas))
-    assert site(0) in partners_of(problem, 2, table)[1].scope
+    areas = [Neighbourhood(problem, device, 2) for device in range(problem.num_devices)]
+    assert site(0) in partners_of(problem, areas, table)[1].scope

@@ -7,17 +7,17 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.field.living.change import Era, eras
+from heliomesh.field.living.change import eras
 from heliomesh.field.living.conditional_plan import Answering, Switching
 from heliomesh.field.living.conditions import Conditions
 from heliomesh.field.living.detector import Watch
-from heliomesh.field.living.reaction import Sampling, costs_by_slot
+from heliomesh.field.living.reaction import costs_by_slot
 from heliomesh.field.living.replanning import Replanning, rounded_factor, without_links
 from heliomesh.model.policy import Plan
 from heliomesh.planning import make_plan
 from heliomesh.simulation.diagnostics import ratio_interval
 
-NOTHING = (Era(0, Conditions()),)
+NOTHING = {0: Conditions()}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def watching(problem, **settings):
 def test_false_alarms_are_as_rare_as_asked_for(problem):
     asked, episodes = 0.1, 200
     policy = watching(problem, false_alarm_prob=asked, calibration_episodes=200)
-    costs_by_slot(problem, NOTHING, policy, Sampling(episodes, seed=5))
+    costs_by_slot(problem, NOTHING, policy, episodes, seed=5)
     share = np.mean([bool(alarms) for alarms in policy.alarms])
     # 200 episodes, and a threshold from 150: three standard deviations of both together
     assert share <= asked + 3 * np.sqrt(asked * (1 - asked) * (1 / episodes + 1 / 150))
@@ -53,7 +53,7 @@ def test_false_alarms_are_as_rare_as_asked_for(problem):
 )
 def test_a_step_change_is_noticed_and_named(problem, change, causes, believed):
     policy = watching(problem)
-    costs_by_slot(problem, eras(problem, [change]), policy, Sampling(12))
+    costs_by_slot(problem, eras(problem, [change]), policy, 12)
     first = [next((a for a in alarms if a.slot >= 10), None) for alarms in policy.alarms]
     assert sum(alarm is not None for alarm in first) >= 11
     most = Counter(alarm.cause for alarm in first if alarm is not None).most_common(1)[0][0]
@@ -64,8 +64,8 @@ def test_a_step_change_is_noticed_and_named(problem, change, causes, believed):
 def test_a_device_that_joins_is_heard_and_counted_on(problem):
     truth = eras(problem, ["device.3=dead@0", "device.3=alive@15"])
     answering = Answering(problem, "uncoordinated")
-    policy = Replanning(answering, answering.answer_to(truth[0].conditions), Watch(calibration_episodes=80))
-    costs_by_slot(problem, truth, policy, Sampling(8))
+    policy = Replanning(answering, answering.answer_to(truth[0]), Watch(calibration_episodes=80))
+    costs_by_slot(problem, truth, policy, 8)
     assert sum(not belief.away and not belief.links_off for belief in policy.beliefs) >= 7
     assert all(alarm.slot >= 15 for alarms in policy.alarms for alarm in alarms if alarm.cause == "life")
 
@@ -74,7 +74,7 @@ def test_nothing_is_known_before_it_can_be_noticed(problem):
     """Two truths that part in slot 20 lead to the same costs up to there: a policy knows the past only."""
     policy = watching(problem)
     ends = (["harvest=0.2@20"], ["link.0-1=off@20", "device.3=dead@20"])
-    one, other = (costs_by_slot(problem, eras(problem, end), policy, Sampling(8)) for end in ends)
+    one, other = (costs_by_slot(problem, eras(problem, end), policy, 8) for end in ends)
     np.testing.assert_array_equal(one[:, :20], other[:, :20])
     assert not np.array_equal(one[:, 20:], other[:, 20:])
 
@@ -82,8 +82,8 @@ def test_nothing_is_known_before_it_can_be_noticed(problem):
 def test_weights_in_force_decide_what_is_lost(problem):
     """Over a dead link the old weights lose a_ij each way in every slot; the new weights lose nothing there."""
     truth = eras(problem, ["link.0-1=off@0"])
-    old, new = (Answering(problem, "uncoordinated").answer_to(c) for c in (Conditions(), truth[0].conditions))
-    costs = [costs_by_slot(problem, truth, Switching(problem, ((0, a),)), Sampling(8)) for a in (old, new)]
+    old, new = (Answering(problem, "uncoordinated").answer_to(c) for c in (Conditions(), truth[0]))
+    costs = [costs_by_slot(problem, truth, Switching(problem, ((0, a),)), 8) for a in (old, new)]
     plan = Plan("uncoordinated", old.plan.policy)
     sent = hm.simulate(problem, plan, 8, 0).power_watt > 0  # batteries do not depend on packets
     # the five-ring has weights of a third, and they stay a third where one end lost a link; idle costs 1 both times
@@ -107,8 +107,8 @@ def test_plans_that_switch_keep_training_and_sending_apart():
 
 def test_who_is_away_loses_nothing(problem):
     truth = eras(problem, ["device.3=dead@0"])
-    answer = Answering(problem, "uncoordinated").answer_to(truth[0].conditions)
-    costs = costs_by_slot(problem, truth, Switching(problem, ((0, answer),)), Sampling(4))
+    answer = Answering(problem, "uncoordinated").answer_to(truth[0])
+    costs = costs_by_slot(problem, truth, Switching(problem, ((0, answer),)), 4)
     assert costs.max() <= 4
 
 

@@ -47,9 +47,8 @@ class Codec:
                 if packet.scale is None:
                     raise ValueError("scale: expected the blocks' scales, which int8 needs, actual: none")
                 scale = packet.scale.numpy()
-                return (
-                    np.rint(row / self._by_parameter(scale)).astype(np.int8).tobytes() + scale.astype("<f4").tobytes()
-                )
+                levels = np.rint(row / self._by_parameter(scale)).astype(np.int8)
+                return levels.tobytes() + scale.astype("<f4").tobytes()
             case "top-k":
                 chosen = np.flatnonzero(~np.isnan(row))
                 return row[chosen].astype("<f4").tobytes() + self._place_bytes(chosen)

@@ -57,17 +57,16 @@ class ClockSettings(Section):
 class SensorSettings(Section):
     """What measures battery, harvest and channel."""
 
-    kind: str = Field("simulated", description="simulated, power-supply, or a function of your own as module:name")
+    kind: str = Field("simulated", description="simulated, or a function of your own as module:name")
     seed: Index = Field(0, description="simulated: seed of the random numbers")
     episode: Index = Field(0, description="simulated: number of the episode")
     harvest_factor: NonNegative = Field(1.0, description="simulated: on harvests, to try what re-planning does")
-    supply: str = Field("BAT0", description="power-supply: name below /sys/class/power_supply")
     options: dict[str, Any] = Field({}, description="settings of a sensor of your own")
 
     def check(self) -> "SensorSettings":
         """Itself; raises ScenarioError for a kind that is none."""
-        known = self.kind in ("simulated", "power-supply") or ":" in self.kind
-        refuse(not known, "sensor.kind", "simulated, power-supply or module:name", f"value {self.kind!r}")
+        known = self.kind == "simulated" or ":" in self.kind
+        refuse(not known, "sensor.kind", "simulated or module:name", f"value {self.kind!r}")
         return self
 
 

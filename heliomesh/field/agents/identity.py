@@ -12,10 +12,10 @@ import hashlib
 import inspect
 import ipaddress
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -37,6 +37,7 @@ _AUTHORITY_DAYS = 3650  # it outlasts the certificates that it signs
 _CLOCK_DAYS = 1  # a device's clock may be behind when it starts
 _PRIVATE = 0o600
 ROSTER = "roster.txt"
+_Parsed = TypeVar("_Parsed")
 _USAGES = inspect.signature(x509.KeyUsage).parameters  # of a key
 _Member = Annotated[str, Field(pattern=r"^(\d{1,9}|watch)$")]
 _PublicKey = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -131,11 +132,7 @@ def write_request(key: Path, request: Path, network: str, member: str) -> str:
 
 def read_request(path: Path, network: str) -> tuple[str, str]:
     """Who asks for a certificate, and for which public key; raises ScenarioError."""
-    try:
-        asked = x509.load_pem_x509_csr(path.read_bytes())
-        key = asked.public_key()
-    except (OSError, ValueError):
-        raise ScenarioError(str(path), "expected a request for a certificate, actual: something else") from None
+    asked, key = _read(path, _requested, "a request for a certificate")
     member = asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if not asked.is_signature_valid or not isinstance(key, Ed25519PublicKey) or not member:
         raise ScenarioError(str(path), "expected a request that its own Ed25519 key signed, actual: it is not")
@@ -152,30 +149,34 @@ def read_identity(certificate: Path, key: Path) -> Identity:
 
 
 def _read_key(path: Path) -> Ed25519PrivateKey:
-    content = _content(path)
-    try:
-        found = load_pem_private_key(content, None)
-    except (ValueError, TypeError):
-        found = None
+    return _read(path, _ed25519, "an Ed25519 key as PEM")
+
+
+def _ed25519(content: bytes) -> Ed25519PrivateKey:
+    found = load_pem_private_key(content, None)
     if not isinstance(found, Ed25519PrivateKey):
-        raise ScenarioError(str(path), "expected an Ed25519 key as PEM, actual: something else")
+        raise TypeError
     return found
+
+
+def _requested(content: bytes) -> tuple[x509.CertificateSigningRequest, object]:
+    asked = x509.load_pem_x509_csr(content)
+    return asked, asked.public_key()
 
 
 def read_certificate(path: Path) -> x509.Certificate:
     """Read a certificate; raises ScenarioError."""
-    content = _content(path)
-    try:
-        return x509.load_pem_x509_certificate(content)
-    except ValueError:
-        raise ScenarioError(str(path), "expected a certificate as PEM, actual: something else") from None
+    return _read(path, x509.load_pem_x509_certificate, "a certificate as PEM")
 
 
-def _content(path: Path) -> bytes:
+def _read(path: Path, parse: Callable[[bytes], _Parsed], expected: str) -> _Parsed:
+    """What a file holds; raises ScenarioError for anything else."""
     try:
-        return path.read_bytes()
+        return parse(path.read_bytes())
     except OSError as error:
         raise ScenarioError(str(path), f"expected a readable file, actual: {error.strerror}") from None
+    except (ValueError, TypeError):
+        raise ScenarioError(str(path), f"expected {expected}, actual: something else") from None
 
 
 def newer_certificate(content: bytes, authority: Path, key: Path, before: Path) -> bool | None:

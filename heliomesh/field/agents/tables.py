@@ -53,9 +53,7 @@ class OwnTables:
     def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
         """The tabulated action for what is seen; what was never heard is 0."""
         own = self._own
-        rows = len(own.table_of_slot)
-        now = own.table_of_slot[min(slot, rows - 1) if self.plan.period is None else slot % rows]
-        return int(own.array[now][tuple(seen.get(one.variable, 0) for one in own.scope)])
+        return int(own.in_slot(slot, self.plan.period)[tuple(seen.get(one.variable, 0) for one in own.scope)])
 
 
 def fits(plan: OwnPlan, problem: Problem, device: int, before: OwnPlan | None = None) -> bool:

@@ -35,9 +35,8 @@ _DIGEST_BYTES, _INDEX_BYTES = 32, 4
 _CONTENT_BYTES = CHUNK_BYTES - _BODY_START - _DIGEST_BYTES - _INDEX_BYTES
 _MOST_MANIFEST_BYTES = 16_384
 
-MailKind = Literal[
-    "state", "bid", "grant", "model", "silence", "plan"
-]  # a silence says that no model comes in a slot
+# a silence says that no model comes in a slot
+MailKind = Literal["state", "bid", "grant", "model", "silence", "plan"]
 FrameKind = MailKind | Literal["chunk"]
 _LETTERS: dict[FrameKind, bytes] = {
     **{"state": b"S", "bid": b"B", "grant": b"G", "model": b"M"},

@@ -5,10 +5,10 @@ from one device to another. The observer reads off every device what happened to
 no device ever sees. Towards the trainer a fleet is a `Stack`: whoever holds the weights.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from heliomesh.common.streams import stream
 from heliomesh.field.fleet.device import Happened, Installation
 from heliomesh.field.fleet.learner import Lesson
 from heliomesh.field.fleet.messages import PLANNING, Kind, Logbook
+from heliomesh.field.fleet.post import Post
 from heliomesh.field.fleet.scheme import FleetScheme
 from heliomesh.field.fleet.view import view_of
 from heliomesh.field.fleet.world import World
@@ -27,7 +28,7 @@ from heliomesh.jobs.job import Job
 from heliomesh.jobs.steps import origin
 from heliomesh.jobs.store import Store
 from heliomesh.learning.replay import Replay
-from heliomesh.learning.run import Run, TrainingError
+from heliomesh.learning.run import Run
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.stacked import Samples
 from heliomesh.learning.trainer import ALONE, Execution, Training
@@ -40,19 +41,6 @@ from heliomesh.tasks.partition import split
 
 _MESSAGES = "messages.json"
 _JOULES = ("battery_joule", "spent_joule", "harvested_joule", "overflow_joule", "battery_after_joule")
-
-
-class Post(Protocol):
-    """Devices that can be called, wherever they are."""
-
-    def call(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-        """Let devices do their part of a phase and wait until their messages have arrived; results of the living."""
-
-    def kill(self, device: int) -> None:
-        """End a device at once."""
-
-
-MakePost = Callable[[Sequence[Installation]], Post]
 
 
 @dataclass(frozen=True)
@@ -113,16 +101,14 @@ class FleetRun:
 
 def run_fleet(
     scheme: FleetScheme,
-    make_post: MakePost,
     job: Job,
     *,
-    deaths: Mapping[int, int] | None = None,
+    deaths: Mapping[int, int] = {},
     work: Execution = ALONE,
 ) -> FleetRun:
     """Install a fleet, let it plan, and run it through the horizon.
 
-    ``deaths`` maps devices to the slot in which they are killed, before they do anything in it. A device that ends
-    by itself is treated alike.
+    ``deaths`` maps devices to the slot in which they are killed, before they do anything in it.
     """
     recorder, topology = Recorder(scheme.problem, 1), scheme.problem.topology
     if scheme.pays:
@@ -140,19 +126,19 @@ def run_fleet(
     made: list[FleetStack] = []
 
     def make_stack(jobs: Sequence[TrainJob], loaded: Dataset, settings: TrainSettings) -> FleetStack:
-        world, ends = World(scheme.problem, job.episode, job.seed), deaths or {}
-        made.append(FleetStack(jobs[0], loaded, settings, scheme, world, make_post, recorder, ends, work.track))
+        world = World(scheme.problem, job.episode, job.seed)
+        made.append(FleetStack(jobs[0], loaded, settings, scheme, world, recorder, deaths, work.track))
         return made[0]
 
     dataset = given_or_loaded(job.dataset, job.scenario.learning)
     training = Training([job.train_job(trace)], dataset, job.training, [{}], replace(work, make_stack=make_stack))
     (run,) = training.to_the_end(work.track)
     fleet = made[0]
-    killed = tuple(f"device.{device}=killed@{slot}" for device, slot in sorted(fleet.died.items()))
+    killed = tuple(f"device.{device}=killed@{slot}" for device, slot in sorted(deaths.items()))
     done = replace(job, changes=job.changes + killed)  # who died, and so the trace, is known only now
     facts = {**run.provenance, **origin(done, trace), "trace": job.train_job(trace).trace_hash}
     run = replace(run, provenance=facts)
-    return FleetRun(scheme, done, fleet.plan, trace, run, fleet.call("logbook"), fleet.died)
+    return FleetRun(scheme, done, fleet.plan, trace, run, fleet.call("logbook"), dict(deaths))
 
 
 class FleetStack(Replay):
@@ -165,7 +151,6 @@ class FleetStack(Replay):
         settings: TrainSettings,
         scheme: FleetScheme,
         world: World,
-        make_post: MakePost,
         recorder: Recorder,
         deaths: Mapping[int, int],
         track: Track,
@@ -174,9 +159,9 @@ class FleetStack(Replay):
         self._scheme, self._problem, self._world = scheme, scheme.problem, world
         self._recorder, self._deaths = recorder, deaths
         self._battery_joule = world.first_battery_joule.tolist()  # last seen of each device
-        self._everyone, self.died = range(self._problem.num_devices), dict[int, int]()
+        self._everyone = range(self._problem.num_devices)
         self.facts = {"device": "cpu", "fleet": len(self._everyone)}
-        self._post = make_post(self._installations(dataset, settings, job.training_seed))
+        self._post = Post(self._installations(dataset, settings, job.training_seed))
         self.plan = self._planned(track)
 
     def _installations(self, dataset: Dataset, settings: TrainSettings, seed: int) -> list[Installation]:
@@ -204,18 +189,10 @@ class FleetStack(Replay):
         for slot in track(range(slots - 1, -1, -1), "plan by messages", slots):
             for number in range(len(table.rounds)):
                 for turn in range(table.num_turns):
-                    self._asked("tell", self._everyone, slot, turn)
-                    self._asked("move", table.movers(turn), slot, number)
-            self._asked("settle", self._everyone, slot)
-        return self._scheme.plan(self._asked("planned", self._everyone))
-
-    def _asked(self, name: str, devices: Sequence[int], *values: Any) -> dict[int, Any]:
-        """Call devices none of which may be dead yet: a plan has a part of each."""
-        results = self._post.call(name, dict.fromkeys(devices, values))
-        missing = sorted(set(devices) - set(results))
-        if missing:
-            raise TrainingError(f"device {missing[0]}: its process ended before all devices had planned.")
-        return results
+                    self.call("tell", slot, turn)
+                    self._post.call("move", dict.fromkeys(table.movers(turn), (slot, number)))
+            self.call("settle", slot)
+        return self._scheme.plan(self.call("planned"))
 
     def step(self, slot: int) -> npt.NDArray[np.float64]:
         """One slot of all devices; returns their training losses, NaN where idle or dead; (device,)."""
@@ -230,7 +207,6 @@ class FleetStack(Replay):
         fates = self._world.close(slot)
         happened = self._post.call("close", {device: (slot, fate) for device, fate in enumerate(fates)})
         for device in set(self._everyone) - set(happened):
-            self.died.setdefault(device, slot)
             happened[device] = self._absent(device)
         seen = [happened[device] for device in self._everyone]
         self._battery_joule = [one.battery_after_joule for one in seen]
@@ -266,7 +242,3 @@ class FleetStack(Replay):
         for device, row in self.call("weights").items():
             self.weights[device] = row
         return {"weights": self.weights}
-
-    def restore(self, state: Mapping[str, Tensor], done: int) -> None:
-        """A fleet keeps no checkpoints."""
-        raise TrainingError("fleet: a fleet cannot resume from a checkpoint.")

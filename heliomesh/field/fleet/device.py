@@ -15,7 +15,7 @@ their weight stays with oneself.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,6 @@ from heliomesh.field.fleet.messages import (
     Outgoing,
     Packet,
     Receipt,
-    model_message,
-    state_message,
 )
 from heliomesh.field.fleet.planning import Partners, TablePlanner, grid_state
 from heliomesh.field.fleet.view import View
@@ -223,9 +221,8 @@ class Device:
             return {}
         # the battery's level and, where there is more than one, the weather are a byte each
         num_bytes = len(measured) + (self._problem.harvest.law.num_weather > 1)
-        return self._posted(
-            [state_message(self._number, other, slot, measured, num_bytes) for other in self._view.distance]
-        )
+        own, others = self._number, self._view.distance
+        return self._posted([Message(own, other, "state", slot, dict(measured), num_bytes) for other in others])
 
     def _begin_talk(self, slot: int, bidder: Bidder) -> None:
         """Begin the slot with what messages leave of the battery; whoever cannot pay for them is silent and idle."""
@@ -241,15 +238,19 @@ class Device:
 
     def bid(self, slot: int) -> Outgoing:
         """Say what there is to give."""
-        return self._broadcast("bid", slot, self.bidder.bid())
+        return self._said("bid", slot, self.bidder.bid())
 
     def grant(self, slot: int) -> Outgoing:
         """Answer the bids that were heard."""
-        return self._broadcast("grant", slot, self.bidder.grant())
+        return self._said("grant", slot, self.bidder.grant())
 
-    def _broadcast(self, kind: Kind, slot: int, said: bytes) -> Outgoing:
-        others = () if self._silent else self._view.neighbours
-        return {other: [Message(self._number, other, kind, slot, said, len(said))] for other in others}
+    def _said(self, kind: Kind, slot: int, said: bytes) -> Outgoing:
+        return {} if self._silent else self._broadcast(kind, slot, said, len(said))
+
+    def _broadcast(self, kind: Kind, slot: int, content: bytes | Packet, num_bytes: int) -> Outgoing:
+        """The same to every neighbour."""
+        own = self._number
+        return {other: [Message(own, other, kind, slot, content, num_bytes)] for other in self._view.neighbours}
 
     def _chosen(self, slot: int) -> int:
         """Index of the action."""
@@ -275,8 +276,7 @@ class Device:
         bids = isinstance(self._decider, Bidder)
         account = account_bytes(self.bidder.after_training(trained)) if bids else b""
         packet = Packet(self._power_watt, *self._learner.sent(slot), account)
-        bits = self._learner.packet_bits
-        return {other: [model_message(self._number, other, slot, packet, bits)] for other in self._view.neighbours}
+        return self._broadcast("model", slot, packet, self._learner.packet_bytes + len(account))
 
     def close(self, slot: int, fate: Fate) -> Happened:
         """Receive, average, harvest."""
@@ -401,12 +401,3 @@ def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topolog
         np.full((size, 2), np.nan),
         np.full(size - 1, np.nan),
     )
-
-
-def perform(device: Device, name: str, arguments: tuple[Any, ...]) -> tuple[Outgoing, Any]:
-    """Call a method by its name: its messages, or its result if it is no part of a protocol."""
-    found = getattr(device, name)(*arguments)
-    return (found, None) if name in _SENDING else ({}, found)
-
-
-_SENDING = ("tell", "move", "open", "bid", "grant", "act")

@@ -105,9 +105,9 @@ class Learner:
             self._feedback.copy_(state["feedback"])
 
     @property
-    def packet_bits(self) -> int:
+    def packet_bytes(self) -> int:
         """What a packet takes on the air."""
-        return update_bits(len(self.weights), self._settings.on_air, self._settings.top_k_share)
+        return -(-update_bits(len(self.weights), self._settings.on_air, self._settings.top_k_share) // 8)
 
     def sent(self, slot: int) -> tuple[Tensor, Tensor | None]:
         """What goes on the air in a slot: w½, or Δ where updates are averaged, compressed, and the scales of int8.

@@ -5,7 +5,6 @@ Tables travel as 32-bit numbers, as the overhead model counts (`planners/decentr
 the library.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -51,18 +50,6 @@ def table_message(kind: Kind, origin: int, destination: int, slot: int, table: F
     if table.table.numel() > frame_entries:
         raise RuntimeError(f"a table of {table.table.numel()} entries has no room in its frame of {frame_entries}")
     return Message(origin, destination, kind, slot, table, frame_entries * BYTES_ON_AIR)
-
-
-def state_message(
-    origin: int, destination: int, slot: int, measured: Mapping[Variable, int], num_bytes: int
-) -> Message:
-    """What a device measured."""
-    return Message(origin, destination, "state", slot, dict(measured), num_bytes)
-
-
-def model_message(origin: int, destination: int, slot: int, packet: Packet, bits: int) -> Message:
-    """A transmission as one of the sender's neighbours hears it."""
-    return Message(origin, destination, "model", slot, packet, -(-bits // 8) + len(packet.account))
 
 
 class Receipt(NamedTuple):

@@ -11,7 +11,7 @@ who cannot know that, go on to the last round, in which then nothing changes eit
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -72,9 +72,8 @@ class Partners:
     movers: Mapping[int, tuple[tuple[Variable, ...], int, int]]
 
 
-def partners_of(problem: Problem, hops: int, table: Timetable) -> list[Partners]:
-    """The partners of every device."""
-    areas = [Neighbourhood(problem, device, hops) for device in range(problem.num_devices)]
+def partners_of(problem: Problem, areas: Sequence[Neighbourhood], table: Timetable) -> list[Partners]:
+    """The partners of every device, from what each sees."""
     scopes = [policy_scope(areas, device) for device in range(problem.num_devices)]
     count = len(problem.actions)
 

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heliomesh.common import catalog
 from heliomesh.common.memory_limit import check_fits
 from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.field.fleet.device import Decider, OwnPolicy
@@ -20,7 +19,6 @@ from heliomesh.field.fleet.view import View
 from heliomesh.jobs.job import Job
 from heliomesh.model.endless import TURN_SLOTS, cycle_of, repeated
 from heliomesh.model.overhead import Overhead, is_paid, paid_talk, refuse_uncounted
-from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
 from heliomesh.planners.bids import Bidders
@@ -28,23 +26,14 @@ from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.planner import LocalTables, Options, estimate_bytes, local_overhead, num_rounds
 from heliomesh.planners.turns import Options as TurnsOptions
 from heliomesh.planners.turns import turns_of
-from heliomesh.planning import PLANNER_CATALOG, find_planner, make_plan, planner_names
-from heliomesh.scenario.errors import ScenarioError, refuse
+from heliomesh.planning import find_planner, make_plan
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.section import validated
 
 BIDS = "bids"
 WITH_OTHERS = "decentralized"
 ALONE = ("fixed_fraction", "skiptrain", "uncoordinated")  # a device's part of the plan follows from its own settings
 IN_TURN = "turns"  # alone too, once a device is told its turn
-_NEEDS = {
-    "battery_threshold": "the expected cost of the whole network for every choice of thresholds",
-    "centralized": "the state of its whole part of the network in every slot",
-    "contributions": "values of energy that come from practice episodes of the whole network",
-    "myopic": "the state of its whole part of the network in every slot",
-    "news": "rounds of messages with its neighbours in every slot",
-    "prices": "tables that are planned from the laws of all devices at once",
-    "receiver": "tables that are planned by one program for the whole network",
-}
 
 
 @dataclass(frozen=True)
@@ -82,23 +71,17 @@ class FleetScheme:
             # a device is told its own turn and their number; the others' turns never come
             colour, turn = self.problem.colour, torch.full((self.problem.num_devices,), -1)
             turn[view.device] = colour[view.device]
-            settings = validated(TurnsOptions, self.options, f"{IN_TURN} option")
+            settings = TurnsOptions(**self.options)
             return OwnPolicy(turns_of(view.problem, settings, turn, max(colour) + 1), view.device)
-        policy: Any = self._plan_alone(view.problem).policy  # all in ALONE choose actions
+        policy: Any = make_plan(view.problem, self.planner, self.options).policy  # all in ALONE choose actions
         return OwnPolicy(policy, view.device)
-
-    def _plan_alone(self, problem: Problem) -> Plan:
-        module = catalog.find(PLANNER_CATALOG, self.planner)
-        settings = validated(module.Options, self.options, f"{self.planner} option")
-        made: Plan = module.plan(PlannerContext(problem, settings))
-        return made
 
     def plan(self, planned: Mapping[int, tuple[Tensor, float]]) -> Plan:
         """What the devices found, put together by an observer: table and last change of each."""
         if self.made is not None:
             return self.made
         if self.timetable is None:
-            return self._plan_alone(self.problem)
+            return make_plan(self.problem, self.planner, self.options)
         residual = max(change for _, change in planned.values())
         policy = LocalTables(
             self.planned,
@@ -138,15 +121,16 @@ def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> Fle
         parts = OwnBids.all_of(made.policy) if isinstance(made.policy, Bidders) else []
         return FleetScheme(problem, problem, planner, spoken, 0, predicted=made.overhead, made=made, parts=parts)
     if planner in (*ALONE, IN_TURN):
-        validated(catalog.find(PLANNER_CATALOG, planner).Options, options, f"{planner} option")
+        find_planner(planner).checked_options(options)
         return FleetScheme(problem, problem, planner, dict(options), hops=0)
-    if planner != WITH_OTHERS:
-        raise _refusal(planner)
+    fitting = sorted((BIDS, WITH_OTHERS, IN_TURN, *ALONE))
+    expected = f"one of {', '.join(fitting)}, whose devices need no more than neighbours can tell them"
+    refuse(planner not in fitting, "planner", expected, f"value {planner!r}")
     settings = _checked(options)
     planned = cycle_of(problem, TURN_SLOTS) if settings.endless else problem
     table = timetable(planned, settings)
-    partners = tuple(partners_of(planned, settings.hops, table))
     areas = tuple(Neighbourhood(planned, device, settings.hops) for device in range(problem.num_devices))
+    partners = tuple(partners_of(planned, areas, table))
     scopes = [partner.scope for partner in partners]
     check_fits(
         f"fleet that plans with hops = {settings.hops}",
@@ -172,12 +156,3 @@ def _checked(options: Mapping[str, Any]) -> Options:
     alone = "false in a fleet, where every device computes its own table"
     refuse(options.get("share_tables"), f"{WITH_OTHERS} option.share_tables", alone, "value true")
     return settings
-
-
-def _refusal(planner: str) -> ScenarioError:
-    fitting = sorted((BIDS, WITH_OTHERS, IN_TURN, *ALONE))
-    sentence = f"expected one of {', '.join(fitting)}, actual value {planner!r}"
-    if planner not in planner_names():
-        return ScenarioError("planner", sentence + catalog.nearest(planner, fitting))
-    need = _NEEDS.get(planner, "more than its neighbourhood can tell it")
-    return ScenarioError("planner", f"{sentence}: a device would need {need}")

@@ -11,7 +11,8 @@ The truth is piecewise constant: a change holds until another one touches the sa
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from operator import itemgetter
 
 from heliomesh.field.living.conditions import Conditions, Pair, links
 from heliomesh.model.problem import Problem
@@ -22,24 +23,15 @@ _FIELD = "changes"
 _FORMS = "harvest=F, harvest.J=F, link.I-J=off|on, device.J=dead|alive or channel=KERNEL"
 
 
-@dataclass(frozen=True)
-class Era:
-    """Conditions from a slot on."""
-
-    first_slot: int
-    conditions: Conditions
+Truth = dict[int, Conditions]  # from each of these slots on, rising from 0
 
 
-def eras(problem: Problem, changes: Sequence[str]) -> tuple[Era, ...]:
-    """The truth over the horizon, the first era starting in slot 0; raises ScenarioError for a wrong change."""
-    timed = sorted((_parsed(problem, text) for text in changes), key=lambda change: change[0])
-    found = [Era(0, Conditions())]
-    for slot, what, value in timed:
-        after = _after(problem, found[-1].conditions, what, value)
-        if found[-1].first_slot == slot:
-            found.pop()
-        found.append(Era(slot, after))
-    return tuple(found)
+def eras(problem: Problem, changes: Sequence[str]) -> Truth:
+    """The truth over the horizon; raises ScenarioError for a wrong change."""
+    found = {0: Conditions()}
+    for slot, what, value in sorted((_parsed(problem, text) for text in changes), key=itemgetter(0)):
+        found[slot] = _after(problem, found[max(found)], what, value)
+    return found
 
 
 def _parsed(problem: Problem, text: str) -> tuple[int, str, str]:

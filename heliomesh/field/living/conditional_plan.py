@@ -29,11 +29,6 @@ class ConditionalPlan:
     edge_lost: Tensor  # (edge,) bool: nothing is expected over it
 
     @property
-    def continuous_powers(self) -> bool:
-        """Whether the plan's powers are not the scenario's."""
-        return bool(getattr(self.plan.policy, "continuous_powers", False))
-
-    @property
     def memory_axes(self) -> tuple[str, ...]:
         """What each tensor of the plan's memory has as its second axis: devices or edges."""
         return tuple(getattr(self.plan.policy, "memory_axes", ()))
@@ -105,7 +100,7 @@ class Switching:
     @property
     def continuous_powers(self) -> bool:
         """Whether a plan has them."""
-        return any(answer.continuous_powers for _, answer in self.answers)
+        return any(getattr(answer.plan.policy, "continuous_powers", False) for _, answer in self.answers)
 
     def recall(self, seen: Observation) -> tuple[Tensor, ...]:
         """What was noticed in a slot is remembered by the answer of that slot, whose weights were in force."""

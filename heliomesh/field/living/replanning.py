@@ -77,7 +77,7 @@ class Replanning:
     @property
     def continuous_powers(self) -> bool:
         """Whether the first plan has them; all plans are one planner's."""
-        return self.first.continuous_powers
+        return bool(getattr(self.first.plan.policy, "continuous_powers", False))
 
     def answer_in(self, episode: int) -> ConditionalPlan:
         """The answer that an episode of the batch follows now."""
@@ -196,9 +196,7 @@ class Replanning:
     def _estimate(self, episode: int, alarm: Alarm) -> Conditions:
         """The belief after an alarm."""
         belief = self.beliefs[episode]
-        some = tuple(
-            sorted({member % self.problem.num_devices for member in alarm.members})
-        )  # where they are devices
+        some = tuple(sorted({member % self.problem.num_devices for member in alarm.members}))  # of devices
         match alarm.cause:
             case "life":
                 return self._with_returned(episode, belief, alarm)

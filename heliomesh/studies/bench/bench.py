@@ -1,4 +1,4 @@
-"""Run the benchmark: every planner on every scenario, kept as it is finished and never measured twice; verify costs.
+"""Run the benchmark: every planner on every scenario, kept as it is finished and never measured twice.
 
 To measure is to plan, simulate and train; gaps are to a bound for all policies.
 """
@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from types import FrameType
@@ -15,7 +15,6 @@ from typing import Any
 
 from heliomesh.bounds.sampled_bound import sampled_bound
 from heliomesh.common.arguments import checked
-from heliomesh.common.catalog import check_trusted
 from heliomesh.common.durable import alone_in, json_sha256
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, readable
 from heliomesh.common.mistakes import MistakeError
@@ -24,20 +23,18 @@ from heliomesh.jobs.scheme import Scheme
 from heliomesh.jobs.store import opened
 from heliomesh.learning.run import TrainingError, machine, versions
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.trainer import ALONE, Execution
+from heliomesh.learning.trainer import Execution
 from heliomesh.model.problem import Problem, build
 from heliomesh.planning import chosen_options, lower_bound, planner_names
 from heliomesh.simulation.trace import estimate_bytes
 from heliomesh.studies.bench.board import Leaderboard
 from heliomesh.studies.bench.line import (
-    BenchError,
     BenchLine,
     Bound,
     Entry,
     known_line,
     label_of,
     new_line,
-    place_of,
     read_bounds,
     read_line,
     write_bounds,
@@ -50,7 +47,6 @@ from heliomesh.studies.results import finals
 PLANNING_SECONDS = 300.0  # of processors, to plan and to simulate all episodes
 # Nobody looks at the curves. The plain loop is the strategy whose rounding will not change.
 _TRAINING = TrainSettings(evaluate_every=1000, strategy="loop")
-TOLERANCE = 1e-3  # of the mean cost: another processor rounds differently, and may settle a tie differently
 
 Report = Callable[[str], None]
 Planner = tuple[str, Mapping[str, Any]]  # its name and options
@@ -72,7 +68,7 @@ def bench(
     Parameters
     ----------
     folder
-        Of results; lines that others added are part of the leaderboard.
+        Of results; lines that others measured are part of the leaderboard.
     only
         Names of scenarios; by default all.
     planners
@@ -146,24 +142,6 @@ def _measure(
             learned = f", accuracy {100 * fmean(entry.accuracy):.2f} %" if entry.accuracy else ""
             said = f"cost {fmean(entry.cost):.4f} per slot{learned}, planned in {entry.process_seconds:.1f} s"
         report(f"{one.name}: {line.label}: {said}")
-
-
-def add_line(file: str | Path, folder: str | Path, version: Bench = BENCH) -> BenchLine:
-    """Take a line that somebody else measured, with what the folder knows beside it.
-
-    Raises BenchError for another file, and where the line would replace what the folder holds.
-    """
-    line, target = read_line(Path(file), version), Path(folder)
-    with alone_in(target):
-        known = known_line(target, version, line.label) or line
-        place, remedy = place_of(target, version, line.label), "is another; remove this file first"
-        is_other = line.planner_source != known.planner_source
-        BenchError.when(is_other, place, "a line of the same code", f"code {remedy}")
-        for name, entry in line.entries.items():
-            is_other = known.entries.get(name, entry) != entry
-            BenchError.when(is_other, f"{place}: {name}", "no entry or the same one", f"entry {remedy}")
-        write_line(target, version, line.beside(known))
-    return line
 
 
 def key_of(bench: Bench, one: BenchScenario, planner: str, options: Mapping[str, Any], seed: int = 0) -> str:
@@ -248,40 +226,3 @@ def bound_of(one: BenchScenario, problem: Problem, work: Execution) -> Bound | N
         return Bound(**known, per_slot=sampled_bound(problem, paths=one.paths, track=work.track).lower)
     found = lower_bound(problem, work.track)
     return None if found is None else Bound(**known, per_slot=found)
-
-
-@dataclass(frozen=True)
-class CostCheck:
-    """A stored cost beside the one found now, both per slot and over the same few episodes."""
-
-    label: str
-    scenario: str
-    stored: float
-    found: float
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the two differ by rounding only."""
-        return abs(self.found - self.stored) <= TOLERANCE * abs(self.stored)
-
-
-def verify(
-    lines: Sequence[BenchLine],
-    bench: Bench,
-    only: Sequence[str] | None = None,
-    episodes: int = 4,
-    work: Execution = ALONE,
-) -> Iterator[CostCheck]:
-    """Every entry with a cost; raises MistakeError where a planner is not installed or refuses now."""
-    for one in bench.named(only):
-        claimed = [line for line in lines if one.name in line.entries and not line.entries[one.name].refusal]
-        if not claimed:
-            continue
-        problem, few = build(one.scenario), min(episodes, one.episodes)
-        for line in claimed:
-            check_trusted(line.planner)
-            *_, row = Asked(problem, few, line.seed, work).rows(Scheme(line.planner, line.planner, line.options))
-            if row.cost is None:
-                raise BenchError(line.label, f"a plan for {one.name}", f": refused. {row.refusal}")
-            stored = fmean(line.entries[one.name].cost[:few])
-            yield CostCheck(line.label, one.name, stored, float(row.cost.mean()))
