@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,10 +12,8 @@ from heliomesh.commands.options import flattened, option
 from heliomesh.commands.progress import downloads
 from heliomesh.commands.terminal import say
 from heliomesh.common import catalog
-from heliomesh.common.durable import write_text
 from heliomesh.common.memory_limit import readable
 from heliomesh.common.streams import stream
-from heliomesh.scenario.errors import refuse
 from heliomesh.tasks.dataset import DATASET_CATALOG, DatasetError, load_dataset
 from heliomesh.tasks.partition import split
 from heliomesh.tasks.retrieval.search import Found, cache_folder, is_cached, is_started, origin, retrieve, verify
@@ -71,28 +68,21 @@ def split_command(
     *,
     changes: shared.Changes,
     seed: Annotated[int, option("Seed of the training.", min=0)] = 0,
-    out: Annotated[Path | None, option("Draw the labels of every device in this .svg.")] = None,
     as_json: shared.JsonOption = False,
 ) -> None:
     """How many samples of each class every device of a scenario gets."""
-    refuse(out is not None and out.suffix != ".svg", "--out", "a name that ends in .svg", f"value {str(out)!r}")
-    shared.check_target(out)
     loaded = changes.scenario(scenario)
     dataset = load_dataset(loaded.learning)
     devices = loaded.network.devices
     partition = split(dataset.train_labels, loaded.learning, devices, stream(seed, "partition"))
     counts = partition.label_counts(dataset.train_labels, dataset.num_classes)
     title = f"{dataset.name}, {loaded.learning.partition}, {devices} devices, seed {seed}"
-    if out is not None:
-        from heliomesh.pages.label_mix import label_mix_svg  # matplotlib is slow to import
-
-        write_text(out, label_mix_svg(counts, title=title))
     rows = [
         {"device": str(device), "samples": row.sum()} | {str(label): count for label, count in enumerate(row)}
         for device, row in enumerate(counts)
     ]
-    facts, drawn = {"dataset": dataset.name, "samples": counts.tolist()}, f"{out}: open it in a browser"
-    show(as_json, facts, table(rows, title), partition.summary(), drawn if out else None)
+    facts = {"dataset": dataset.name, "samples": counts.tolist()}
+    show(as_json, facts, table(rows, title), partition.summary())
 
 
 @app.command("verify")
