@@ -45,7 +45,6 @@ def test_list_shows_every_dataset(run, tmp_path):
         "bytes": 16,
         "present": True,
         "where": str(tmp_path / "cache" / "fashion_mnist"),
-        "way": "official",
     }
     assert rows["digits"]["present"] is True
     assert rows["cifar10"]["present"] is False
@@ -56,13 +55,12 @@ def test_get_says_which_way_it_used(run):
     assert (code, err) == (0, "")
     assert out.startswith("fashion_mnist: got by way 'official', sha256 right, 16 B in ")
     assert "digits: nothing to fetch or verify, bundled with scikit-learn\n" in out
-    assert run("get", "fashion_mnist")[1].startswith("fashion_mnist: in the cache (by way 'official'), sha256 right")
+    assert run("get", "fashion_mnist")[1].startswith("fashion_mnist: in the cache, sha256 right")
 
 
 def test_get_from_a_folder_as_json(run, small_source):
     facts = json.loads(run("get", "fashion_mnist", "--from", str(small_source), "--json")[1])
     assert facts[0]["way"] == str(small_source)
-    assert facts[0]["fetched"] is True
     assert facts[0]["sha256"] == {"images": hashlib.sha256(CONTENT).hexdigest()}
 
 
@@ -75,7 +73,7 @@ def test_get_replaces_a_damaged_file_and_says_so(run, tmp_path):
 def test_verify_checks_what_is_here(run, tmp_path):
     assert run("verify")[:2] == (0, f"nothing to verify in {tmp_path / 'cache'}\n")
     run("get", "fashion_mnist")
-    assert run("verify")[1].startswith("fashion_mnist: in the cache (by way 'official'), sha256 right")
+    assert run("verify")[1].startswith("fashion_mnist: in the cache, sha256 right")
     assert json.loads(run("verify", "synthetic", "--json")[1]) == [
         {"name": "synthetic", "origin": "made on the spot"}
     ]

@@ -16,7 +16,7 @@ from heliomesh.common.memory_limit import readable
 from heliomesh.common.streams import stream
 from heliomesh.tasks.dataset import DATASET_CATALOG, DatasetError, load_dataset
 from heliomesh.tasks.partition import split
-from heliomesh.tasks.retrieval.search import Found, cache_folder, is_cached, is_started, origin, retrieve, verify
+from heliomesh.tasks.retrieval.search import Found, cache_folder, is_cached, is_started, retrieve, verify
 from heliomesh.tasks.retrieval.source import Source
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
@@ -115,7 +115,6 @@ def _row(name: str) -> dict[str, Any]:
         "bytes": source and source.num_bytes,
         "present": source is None or cached is not None,
         "where": str(cache_folder() / name) if cached else origin_text,
-        "way": cached and origin(cached),
     }
 
 
@@ -126,7 +125,7 @@ def _dealt_with(name: str, get: Callable[[Source], Found]) -> tuple[dict[str, An
         return {"name": name, "origin": origin_text}, f"nothing to fetch or verify, {origin_text}"
     found = get(source)
     facts = {"name": name, **asdict(found), "folder": str(found.folder), "bytes": source.num_bytes}
-    how = f"got by way {found.way!r}" if found.fetched else f"in the cache (by way {found.way!r})"
+    how = f"got by way {found.way!r}" if found.way else "in the cache"
     why = f"; replaced what was wrong: {found.replaced}" if found.replaced else ""
     sentence = f"{how}, sha256 right, {readable(source.num_bytes)} in {found.folder}{why}"
     return facts | {"sha256": {file.name: file.sha256 for file in source.files}}, sentence
