@@ -234,9 +234,8 @@ DOORS = (
             lambda path: hm.Store(path).plan(JOB),
             lambda path: hm.Store(path).trace(JOB),
             lambda path: hm.Store(path).run(JOB),
-            lambda path: hm.Store(path).garbage(),
         ),
-        (("store", "list", "{}"), ("store", "verify", "{}"), ("store", "clean", "{}")),
+        (("store", "list", "{}"), ("store", "verify", "{}")),
     ),
     Door("packed", (packed,), (("store", "list", "{}"), ("store", "verify", "{}"))),
     Door(

@@ -27,7 +27,7 @@ import numpy as np
 from heliomesh.common.arguments import checked
 from heliomesh.common.catalog import spelled
 from heliomesh.common.durable import Sealed, alone_in, file_sha256, make_folder, only_writer, write_text
-from heliomesh.jobs.job import IDEAL, RESULTS_VERSION, STEPS, Job, Step, request, trace_key
+from heliomesh.jobs.job import IDEAL, STEPS, Job, Step, request
 from heliomesh.jobs.pack import Packs
 from heliomesh.jobs.stacks import train_stacks
 from heliomesh.jobs.steps import plan_facts, planned, simulated, simulated_means
@@ -38,13 +38,11 @@ from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.plan_file import PlanError, load_plan, save_plan
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
-from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.costs import EpisodeMeans
 from heliomesh.simulation.trace import Trace
 
 PLAN, PLAN_TABLES, SCENARIO = "plan.json", "plan.safetensors", "scenario.toml"
 TRACE, TRACE_ARRAYS = "trace.json", "trace.npz"
-BEFORE_TRAINING = (PLAN, PLAN_TABLES, TRACE, TRACE_ARRAYS, SCENARIO)
 LAST_FILE: dict[Step, str] = {"plan": PLAN, "trace": TRACE, "run": MANIFEST}
 RESULT: dict[Step, Sealed] = {
     step: Sealed(f"the {step} of a job", 1, (("key", str), ("identity", dict), ("sha256", dict), ("facts", dict)))
@@ -284,31 +282,6 @@ class Store:
                 if file.is_file() and not file.name.startswith("."):
                     shutil.copy2(file, folder / file.name)
         return folder
-
-    @contextmanager
-    def unclaimed(self) -> Iterator[None]:
-        """Where the block ends by a user's mistake and nothing is trained, an empty run's folder is empty again."""
-        was_empty = self.single and not any((self.folder / name).exists() for name in BEFORE_TRAINING)
-        try:
-            yield
-        except (ScenarioError, TrainingError):
-            if was_empty and not (self.folder / CHECKPOINTS).exists():
-                for name in BEFORE_TRAINING:
-                    (self.folder / name).unlink(missing_ok=True)
-            raise
-
-    def garbage(self) -> list[Path]:
-        """Folders of results that nobody will read: traces of packed runs, and what another version computed.
-
-        Plans and costs stay, also those without a run: they are dear, and may be all that was asked for.
-        """
-        served = {trace_key(run["identity"]) for run in self.packs.provenances()}
-        found = [(one.parent, step) for step in STEPS[:2] for one in sorted(self._sealed(step))]
-        return [
-            place
-            for place, step in found
-            if place.name in served or identity_of(place, step).get("results version") != RESULTS_VERSION
-        ]
 
     def _sealed(self, step: Step) -> Iterator[Path]:
         """The sealed files of all results of a step."""

@@ -1,7 +1,6 @@
 """The paper's figures and tables: which lines they have, and what their runs say."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -11,15 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from heliomesh.common.arguments import checked
-from heliomesh.jobs.fingerprint import COMPUTING, minor
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
 from heliomesh.jobs.training import split_settings
 from heliomesh.learning.precision import check_precision
-from heliomesh.learning.run import versions
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.strategy import check_strategy
-from heliomesh.learning.trainer import Execution
 from heliomesh.model.problem import torch_device
 from heliomesh.studies.decomposition import changes_of, shapley_values
 from heliomesh.studies.experiments import Experiment, experiments
@@ -125,24 +121,7 @@ def reproduce(
             for name, groups in jobs if only is None else ():
                 store.runs(_absent(groups, store), work)
                 store.pack(name, list(chain(*groups)))
-    found = figures(asked, store, quick, training)
-    if only is None:
-        _tell_other_versions(found, work)
-    return found
-
-
-def _tell_other_versions(found: Sequence[Figure], work: Execution) -> None:
-    """Say which packed runs were computed with other versions than a run would be now."""
-    here = _versions_text(versions())
-    stored = [result.runs[0].provenance.get("versions") for figure in found for result in figure.results]
-    texts = Counter(_versions_text(one) for one in stored if isinstance(one, dict))
-    for text, count in texts.items():
-        if text != here:
-            work.notify(f"{count} lines were computed with {text}, not {here}; they are used as they are")
-
-
-def _versions_text(known: Mapping[str, Any]) -> str:
-    return " and ".join(f"{name} {minor(str(known.get(name)))}" for name in COMPUTING)
+    return figures(asked, store, quick, training)
 
 
 def store_of(folder: Path, quick: bool) -> Store:
