@@ -138,7 +138,6 @@ def train_many(
     settings: TrainSettings | None = None,
     *,
     dataset: Dataset | None = None,
-    folder: str | Path | None = None,
     **work: Any,
 ) -> list[Run]:
     """Train several runs in one stack: planners, seeds, partitions or aggregation rules on one dataset and model.
@@ -153,8 +152,6 @@ def train_many(
         How to train and what to measure.
     dataset
         Replaces the one that the scenarios name.
-    folder
-        Where runs are saved, as 000, 001, …. The same call again goes on, or returns what is finished.
     **work
         Fields of `Execution`.
 
@@ -166,19 +163,7 @@ def train_many(
     TrainingError.when(not jobs, "jobs", "at least one", "number 0")
     how = Execution(**work)
     whole = [given_job(job, settings or TrainSettings(), dataset) for job in jobs]
-    if folder is None:
-        return begun(whole, [job.trace for job in jobs], how).to_the_end(how.track)
-    stores = [Store(Path(folder) / f"{number:03d}", single=True) for number in range(len(jobs))]
-    with Store(Path(folder)).alone():
-        for store, job in zip(stores, whole, strict=True):
-            store.check_same(job)
-        absent = [number for number, store in enumerate(stores) if not store.has(whole[number])]
-        if absent:
-            checkpoints = [one for n in absent for one in stores[n].checkpoints([whole[n]])]
-            training = begun([whole[n] for n in absent], [jobs[n].trace for n in absent], how, checkpoints)
-            for number, run in zip(absent, training.to_the_end(how.track), strict=True):
-                stores[number].put_run(whole[number], run, how)
-        return [store.run(job) for store, job in zip(stores, whole, strict=True)]
+    return begun(whole, [job.trace for job in jobs], how).to_the_end(how.track)
 
 
 def split_settings(settings: Mapping[str, Any]) -> tuple[TrainSettings, Execution]:

@@ -37,7 +37,8 @@ def figure_text(figure: Figure) -> str:
     """An experiment's page: its lines, then what they are compared by."""
     lines = [f"## {figure.title}", ""]
     if figure.absent:
-        lines += [f"{len(figure.absent)} of {figure.num_lines} lines are not there yet.", ""]
+        of_all = len(figure.results) + len(figure.absent)
+        lines += [f"{len(figure.absent)} of {of_all} lines are not there yet.", ""]
     lines += [*_table(figure), *_comparisons(figure), *_radio(figure), *_shares(figure)]
     made = sorted({result.computed_with for result in figure.results} - {""})
     # in letters that no page obeys

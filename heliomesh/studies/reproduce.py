@@ -49,11 +49,6 @@ class Figure:
         return {setting: shapley_values(own) for setting, own in score.items() if setting not in incomplete}
 
     @property
-    def num_lines(self) -> int:
-        """Lines of the experiment, those included that are not there."""
-        return len(self.results) + len(self.absent)
-
-    @property
     def comparisons(self) -> list[Paired]:
         """What the figure is about, paired by seed."""
         return compared(self.results, self.against)

@@ -137,26 +137,6 @@ def test_another_strategy_does_not_go_on_with_a_run(tmp_path):
     assert_same(train(task, tmp_path, strategy="vmap"), train(task, strategy="vmap"))
 
 
-def test_interrupted_stacks_go_on(tmp_path):
-    one, other = job(), job(**{"learning.aggregation": "renormalized"})
-    jobs = [one, hm.TrainJob(other.scenario, other.trace, seed=3)]
-
-    def press(items, description, total):
-        for item in items:
-            if item == 10:
-                os.kill(os.getpid(), signal.SIGINT)
-            yield item
-
-    settings = hm.TrainSettings(strategy="loop", evaluate_every=3)
-    with pytest.raises(hm.TrainingInterrupted):
-        hm.train_many(jobs, settings, folder=tmp_path, track=press)
-    expected = hm.train_many(jobs, settings)
-    for resumed, whole in zip(hm.train_many(jobs, settings, folder=tmp_path), expected, strict=True):
-        assert_same(resumed, whole)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["000", "001"]
-    assert_same(hm.train_many(jobs, settings, folder=tmp_path)[1], hm.Run.load(tmp_path / "001"))
-
-
 def test_a_second_interrupt_does_not_wait(tmp_path):
     before = signal.getsignal(signal.SIGINT)
 

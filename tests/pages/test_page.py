@@ -262,7 +262,7 @@ def test_label_mix_is_the_one_trained_on(finished_runs):
     counts = decoded(data, data["runs"][0]["labels"])
     learning = hm.Scenario.load("tiny").learning
     labels = load_dataset(learning).train_labels
-    expected = split(labels, learning, len(counts), stream(0, "partition")).label_counts(labels)
+    expected = split(labels, learning, len(counts), stream(0, "partition")).label_counts(labels, 10)
     np.testing.assert_array_equal(counts, expected)
 
 
