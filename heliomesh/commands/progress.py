@@ -1,8 +1,9 @@
 """Progress on standard error: bars that move on a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from rich import progress as bars
 from rich.console import Console
 
 from heliomesh.commands.terminal import console, note, tell
-from heliomesh.learning.tracking import Observer
+from heliomesh.learning.tracking import Observer, both
 from heliomesh.learning.trainer import Execution, MakeStack
 from heliomesh.model.policy import Track, untracked
 from heliomesh.simulation.trace import Trace
@@ -77,14 +78,10 @@ class TrainingProgress:
         self._battery_joule = trace.battery_joule[0].mean(1)  # (slot + 1,)
         self._quiet, self._console, self._accuracy = quiet, console(stderr=True), "–"
 
-    def work(self, watcher: Observer, make_stack: MakeStack) -> Execution:
-        """A training that is shown, and watched by another."""
-
-        def observe(run: int, row: Mapping[str, float]) -> None:
-            self.observe(run, row)
-            watcher(run, row)
-
-        return Execution(track=self.track, observer=observe, notify=note, make_stack=make_stack)
+    def work(self, watchers: Sequence[Observer], make_stack: MakeStack) -> Execution:
+        """A training that is shown."""
+        observer = reduce(both, watchers, self.observe)
+        return Execution(track=self.track, observer=observer, notify=note, make_stack=make_stack)
 
     def track(self, items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
         """Show slots as they go by."""

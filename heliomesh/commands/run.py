@@ -19,7 +19,7 @@ from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.run import MANIFEST, Run, TrainingError
 from heliomesh.learning.settings import TrainJob
 from heliomesh.learning.theorem1 import diagnose
-from heliomesh.learning.tracking import Observer, tensorboard, unobserved
+from heliomesh.learning.tracking import Observer, tensorboard
 from heliomesh.learning.trainer import Execution
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.simulation.diagnostics import summarise
@@ -71,7 +71,7 @@ def run_command(
 
     def watch(trace: Trace) -> Execution:
         shown = TrainingProgress(_own(job, trace), asked.silent)
-        return shown.work(_watcher(job, trace, asked.tensorboard), make_stack)
+        return shown.work(_watchers(job, trace, asked), make_stack)
 
     work: dict[str, Any] = {"track": asked.track, "notify": note, "make_stack": make_stack}
     run = run_in(store, job, Execution(**work), watch)
@@ -92,14 +92,14 @@ def _own(job: Job, trace: Trace) -> Trace:
     return trace if job.trace is None else trace.episode(job.episode)
 
 
-def _watcher(job: Job, trace: Trace, folder: Path | None) -> Observer:
-    """Curves in a folder that is named by the run's planner, its seed and the first digits of its key."""
-    if folder is None:
-        return unobserved
-    name = (
-        f"{trace.planner.replace(':', '-').replace('/', '-')}-seed{job.identity()['training seed']}-{job.key()[:12]}"
-    )
-    return tensorboard(folder, name)
+def _watchers(job: Job, trace: Trace, training: shared.TrainingOptions) -> list[Observer]:
+    """Other tools that follow the run; they know it by its planner, its seed and the first digits of its key."""
+    seed, key = job.identity()["training seed"], job.key()[:12]
+    name = f"{trace.planner.replace(':', '-').replace('/', '-')}-seed{seed}-{key}"
+    found: list[Observer] = []
+    if training.tensorboard is not None:
+        found.append(tensorboard(training.tensorboard, name))
+    return found
 
 
 def _run_facts(run: Run, out: Path) -> dict[str, Any]:

@@ -22,6 +22,16 @@ def unobserved(run: int, row: Mapping[str, float]) -> None:
     """No observer."""
 
 
+def both(one: Observer, other: Observer) -> Observer:
+    """Two observers as one."""
+
+    def observe(run: int, row: Mapping[str, float]) -> None:
+        one(run, row)
+        other(run, row)
+
+    return observe
+
+
 def tensorboard(folder: str | Path, name: str | None = None) -> Observer:
     """Write every column as a curve over slots, each run in a folder of its own; needs the extra ``tensorboard``.
 
