@@ -39,9 +39,7 @@ RENAMED_LATER = {
     ("common/durable.py", "_locked"),
     ("tasks/datasets/cifar10.py", "_unpack_sheets"),
     ("tasks/retrieval/source.py", "_copy"),
-    ("tasks/retrieval/search.py", "_fetch"),
     ("pages/drawing.py", "svg_text"),  # to memory
-    ("studies/live.py", "save"),  # to memory, then by `write_text`
 }
 
 
