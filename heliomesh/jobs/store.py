@@ -38,11 +38,13 @@ from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.plan_file import PlanError, load_plan, save_plan
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.costs import EpisodeMeans
 from heliomesh.simulation.trace import Trace
 
 PLAN, PLAN_TABLES, SCENARIO = "plan.json", "plan.safetensors", "scenario.toml"
 TRACE, TRACE_ARRAYS = "trace.json", "trace.npz"
+BEFORE_TRAINING = (PLAN, PLAN_TABLES, TRACE, TRACE_ARRAYS, SCENARIO)
 LAST_FILE: dict[Step, str] = {"plan": PLAN, "trace": TRACE, "run": MANIFEST}
 RESULT: dict[Step, Sealed] = {
     step: Sealed(f"the {step} of a job", 1, (("key", str), ("identity", dict), ("sha256", dict), ("facts", dict)))
@@ -282,6 +284,18 @@ class Store:
                 if file.is_file() and not file.name.startswith("."):
                     shutil.copy2(file, folder / file.name)
         return folder
+
+    @contextmanager
+    def unclaimed(self) -> Iterator[None]:
+        """Where the block ends by a user's mistake and nothing is trained, an empty run's folder is empty again."""
+        was_empty = self.single and not any((self.folder / name).exists() for name in BEFORE_TRAINING)
+        try:
+            yield
+        except (ScenarioError, TrainingError):
+            if was_empty and not (self.folder / CHECKPOINTS).exists():
+                for name in BEFORE_TRAINING:
+                    (self.folder / name).unlink(missing_ok=True)
+            raise
 
     def _sealed(self, step: Step) -> Iterator[Path]:
         """The sealed files of all results of a step."""

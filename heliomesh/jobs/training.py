@@ -73,7 +73,7 @@ def run_in(store: Store, job: Job, work: Execution, watch: Callable[[Trace], Exe
 
     ``watch`` gives the work of the training, once its trace is there.
     """
-    with store.alone():
+    with store.alone(), store.unclaimed():
         if not store.has(job):
             here = work.make_stack is Replay
             check_trainable(job.scenario, job.training, job.training_seed, here=here)

@@ -289,3 +289,14 @@ def test_a_run_s_folder_takes_one_job_only(tmp_path: Path) -> None:
     store.run(JOB)
     with pytest.raises(hm.TrainingError, match=r"episode: expected 0 \(as in the folder\), actual 1; another run"):
         store.run(replace(JOB, episode=1))
+
+
+def test_an_error_in_training_keeps_what_was_there(tmp_path: Path) -> None:
+    """A folder that was empty is so again; one with a plan keeps it."""
+    store, diverging = Store(tmp_path, single=True), TINY.override({"learning.learning_rate": 1e30})
+    for expected in (set(), {"plan.json", "plan.safetensors", "scenario.toml"}):
+        with pytest.raises(hm.TrainingError, match="finite"), store.unclaimed():
+            store.run(replace(JOB, scenario=diverging))
+        assert expected <= {path.name for path in tmp_path.iterdir()}
+        assert bool(expected) == bool(list(tmp_path.iterdir()))
+        store.plan(JOB)
