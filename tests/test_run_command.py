@@ -330,42 +330,6 @@ def test_real_tensorboard_files_are_apart(tmp_path):
     assert found == {"000": [(10, 0.25)], "001": [(10, 0.5)]}
 
 
-def test_mlflow_is_an_extra(call, tmp_path, trace, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mlflow.entities", None)
-    code, _, told = call(
-        "run", "tiny", "--trace", trace, "--out", tmp_path / "run", "--mlflow", tmp_path / "ml", *TRAIN
-    )
-    assert code == 2
-    assert "mlflow is not installed. Run `pip install heliomesh[mlflow]`." in told
-
-
-def test_what_mlflow_refuses_is_a_sentence(call, tmp_path, trace):
-    pytest.importorskip("mlflow.tracking")
-    words = ("run", "tiny", "--trace", trace, "--out", tmp_path / "run", "--mlflow", "nothing://known", *TRAIN)
-    code, _, told = call(*words)
-    assert code == 2
-    assert "mlflow: expected a place to log to, actual: " in told
-
-
-def test_mlflow_gets_every_row(call, tmp_path, trace, monkeypatch):
-    tracking = pytest.importorskip("mlflow.tracking")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # newer ones keep folders for tests only
-    uri = (tmp_path / "ml").as_uri()
-    for seed in (1, 2):
-        words = ("run", "tiny", "--trace", trace, "--out", tmp_path / str(seed), "--mlflow", uri, "--seed", seed)
-        assert call(*words, "--evaluate-every", 2, *TRAIN)[0] == 0
-    client = tracking.MlflowClient(uri)
-    runs = client.search_runs([client.get_experiment_by_name("heliomesh").experiment_id])
-    assert sorted(run.data.params["seed"] for run in runs) == ["1", "2"]
-    for run in runs:
-        assert run.info.status == "FINISHED"
-        history = client.get_metric_history(run.info.run_id, "accuracy_mean")
-        saved = hm.Run.load(tmp_path / run.data.params["seed"]).metrics
-        assert [(one.step, one.value) for one in history] == list(
-            zip(saved["slot"], saved["accuracy_mean"], strict=True)
-        )
-
-
 def test_a_line_for_every_evaluation(call, tmp_path, trace):
     code, _, told = call("run", "tiny", "--trace", trace, "--out", tmp_path / "run", "--evaluate-every", 2, *TRAIN)
     assert code == 0

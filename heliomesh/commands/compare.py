@@ -14,7 +14,6 @@ from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, gap_table, show, table, text_of
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import note, say, tell
-from heliomesh.common.durable import write_text
 from heliomesh.jobs.steps import network_facts, plan_facts
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run
@@ -39,7 +38,6 @@ class CompareOptions(shared.OutputOptions, shared.SamplingOptions, shared.Change
     processes: shared.ProcessesOption = 1
     evaluate_every: shared.EvaluateOption = 5
     target: Annotated[float | None, option("Also slots and joules until this accuracy.", min=0, max=1)] = None
-    svg: Annotated[Path | None, option("Draw cost over planning time and bytes here.")] = None
     report: Annotated[Path | None, option("Write a page of the trained runs here.")] = None
     runs: Annotated[Path | None, option("Keep the trained runs in this empty folder.")] = None
     store: shared.StoreOption = None
@@ -47,7 +45,6 @@ class CompareOptions(shared.OutputOptions, shared.SamplingOptions, shared.Change
 
     def check(self) -> None:
         """Refuse what could not be kept, before any work is done."""
-        shared.check_target(self.svg, "--svg")
         shared.check_target(self.report, "--report")
         trained = {"--report": self.report, "--runs": self.runs, "--ledger": self.ledger, "--target": self.target}
         for flag, wanted in trained.items():
@@ -89,10 +86,6 @@ def compare_command(
         if not asked.silent:  # on standard error: no two runs take the same time
             planned = [f"{row.planner} {row.plan.seconds:.2f}" for row in result.rows if row.plan is not None]
             tell(f"Seconds of planning: {', '.join(planned)}.")
-        if asked.svg is not None:
-            from heliomesh.pages.pareto import pareto_svg  # matplotlib is slow to import
-
-            write_text(asked.svg, pareto_svg(result, f"{scenario}: cost against computation and messages"))
         if asked.runs is not None:
             result.save_runs(asked.runs)
         if asked.report is not None:

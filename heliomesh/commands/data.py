@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,13 +12,11 @@ from heliomesh.commands.options import flattened, option
 from heliomesh.commands.progress import downloads
 from heliomesh.commands.terminal import say
 from heliomesh.common import catalog
-from heliomesh.common.durable import write_text
 from heliomesh.common.memory_limit import readable
 from heliomesh.common.streams import stream
-from heliomesh.scenario.errors import refuse
 from heliomesh.tasks.dataset import DATASET_CATALOG, DatasetError, load_dataset
 from heliomesh.tasks.partition import split
-from heliomesh.tasks.retrieval.search import Found, cache_folder, is_cached, is_started, origin, retrieve, verify
+from heliomesh.tasks.retrieval.search import Found, cache_folder, is_cached, is_started, retrieve, verify
 from heliomesh.tasks.retrieval.source import Source
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
@@ -71,28 +68,21 @@ def split_command(
     *,
     changes: shared.Changes,
     seed: Annotated[int, option("Seed of the training.", min=0)] = 0,
-    out: Annotated[Path | None, option("Draw the labels of every device in this .svg.")] = None,
     as_json: shared.JsonOption = False,
 ) -> None:
     """How many samples of each class every device of a scenario gets."""
-    refuse(out is not None and out.suffix != ".svg", "--out", "a name that ends in .svg", f"value {str(out)!r}")
-    shared.check_target(out)
     loaded = changes.scenario(scenario)
     dataset = load_dataset(loaded.learning)
     devices = loaded.network.devices
     partition = split(dataset.train_labels, loaded.learning, devices, stream(seed, "partition"))
     counts = partition.label_counts(dataset.train_labels, dataset.num_classes)
     title = f"{dataset.name}, {loaded.learning.partition}, {devices} devices, seed {seed}"
-    if out is not None:
-        from heliomesh.pages.label_mix import label_mix_svg  # matplotlib is slow to import
-
-        write_text(out, label_mix_svg(counts, title=title))
     rows = [
         {"device": str(device), "samples": row.sum()} | {str(label): count for label, count in enumerate(row)}
         for device, row in enumerate(counts)
     ]
-    facts, drawn = {"dataset": dataset.name, "samples": counts.tolist()}, f"{out}: open it in a browser"
-    show(as_json, facts, table(rows, title), partition.summary(), drawn if out else None)
+    facts = {"dataset": dataset.name, "samples": counts.tolist()}
+    show(as_json, facts, table(rows, title), partition.summary())
 
 
 @app.command("verify")
@@ -125,7 +115,6 @@ def _row(name: str) -> dict[str, Any]:
         "bytes": source and source.num_bytes,
         "present": source is None or cached is not None,
         "where": str(cache_folder() / name) if cached else origin_text,
-        "way": cached and origin(cached),
     }
 
 
@@ -136,7 +125,7 @@ def _dealt_with(name: str, get: Callable[[Source], Found]) -> tuple[dict[str, An
         return {"name": name, "origin": origin_text}, f"nothing to fetch or verify, {origin_text}"
     found = get(source)
     facts = {"name": name, **asdict(found), "folder": str(found.folder), "bytes": source.num_bytes}
-    how = f"got by way {found.way!r}" if found.fetched else f"in the cache (by way {found.way!r})"
+    how = f"got by way {found.way!r}" if found.way else "in the cache"
     why = f"; replaced what was wrong: {found.replaced}" if found.replaced else ""
     sentence = f"{how}, sha256 right, {readable(source.num_bytes)} in {found.folder}{why}"
     return facts | {"sha256": {file.name: file.sha256 for file in source.files}}, sentence

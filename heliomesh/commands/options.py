@@ -116,12 +116,11 @@ class TrainingOptions(StackOptions):
     checkpoint_second: Annotated[float, option("Between checkpoints.", min=0)] = 60.0
     memory_gib: Annotated[float | None, option("Memory limit of the training.", min=0)] = None
     tensorboard: Annotated[Path | None, option("Write curves into a folder of the run's own in this one.")] = None
-    mlflow: Annotated[str | None, option("Log curves to MLflow at this address.")] = None
 
     @property
     def settings(self) -> TrainSettings:
         """The same for the trainer."""
-        names = {part.name for part in fields(TrainingOptions)} - {"tensorboard", "mlflow"}
+        names = {part.name for part in fields(TrainingOptions)} - {"tensorboard"}
         return TrainSettings(**{name: getattr(self, name) for name in names})
 
 

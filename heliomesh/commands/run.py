@@ -19,7 +19,7 @@ from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.run import MANIFEST, Run, TrainingError
 from heliomesh.learning.settings import TrainJob
 from heliomesh.learning.theorem1 import diagnose
-from heliomesh.learning.tracking import Observer, mlflow, tensorboard
+from heliomesh.learning.tracking import Observer, tensorboard
 from heliomesh.learning.trainer import Execution
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.simulation.diagnostics import summarise
@@ -99,9 +99,6 @@ def _watchers(job: Job, trace: Trace, training: shared.TrainingOptions) -> list[
     found: list[Observer] = []
     if training.tensorboard is not None:
         found.append(tensorboard(training.tensorboard, name))
-    if training.mlflow is not None:
-        facts = {"scenario": job.scenario.name, "planner": trace.planner, "seed": seed, "key": job.key()}
-        found.append(mlflow(training.mlflow, name, facts, slots=job.scenario.slots))
     return found
 
 

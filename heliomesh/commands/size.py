@@ -14,7 +14,7 @@ from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import note
 from heliomesh.common.durable import write_text
 from heliomesh.pages.sizing_words import border_notes, in_words
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.studies.sizing import EPISODES, MOST_DARK, BatteryPanel, Prices, Sizing, size
 
@@ -46,7 +46,7 @@ class SizeOptions(shared.OutputOptions, shared.PlannerSettings):
     store: shared.StoreOption = None
     device: shared.DeviceOption = "cpu"
     strategy: shared.StrategyOption = "auto"
-    out: Annotated[Path | None, option("Write a page (.html) or the picture (.svg) here.")] = None
+    out: Annotated[Path | None, option("Draw the picture in this .svg.")] = None
 
     @property
     def prices(self) -> Prices | None:
@@ -67,8 +67,7 @@ def size_command(scenario: shared.ScenarioArgument, *, asked: SizeOptions) -> No
     """Sweep battery capacity and panel area for the smallest pairs that meet a target."""
     prices, out = asked.prices, asked.out
     axes = {"capacity_joule": _numbers(asked.capacity, "--capacity"), "panel": _numbers(asked.panel, "--panel")}
-    if out is not None and out.suffix not in (".html", ".svg"):
-        raise ScenarioError("--out", "a name that ends in .html or .svg", f"value {str(out)!r}")
+    refuse(out is not None and out.suffix != ".svg", "--out", "a name that ends in .svg", f"value {str(out)!r}")
     shared.check_target(out)
     base = asked.scenario(scenario)
     build_noted(base)  # what it says holds for every pair
@@ -77,10 +76,8 @@ def size_command(scenario: shared.ScenarioArgument, *, asked: SizeOptions) -> No
     if out is not None:
         title = f"{base.name}: {sizing.target.measure} by battery and panel, planner {asked.planner}"
         from heliomesh.pages.contour import contour_svg  # matplotlib is slow to import
-        from heliomesh.pages.sizing_page import sizing_page
 
-        is_page = out.suffix == ".html"
-        write_text(out, sizing_page(sizing, base, title, prices) if is_page else contour_svg(sizing, title, prices))
+        write_text(out, contour_svg(sizing, title, prices))
     _check_reached(sizing)
     show(asked.as_json, _facts(sizing, base, asked), *_parts(sizing, base, asked), f"{out}: written" if out else None)
 

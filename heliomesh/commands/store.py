@@ -1,4 +1,4 @@
-"""List, show, verify, clean and export folders of runs and results."""
+"""List, show, verify and export folders of runs and results."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,11 +8,10 @@ import typer
 from heliomesh.commands.facts import print_facts, show, table
 from heliomesh.commands.options import JsonOption, check_folder, option
 from heliomesh.commands.terminal import say
-from heliomesh.common.memory_limit import readable
 from heliomesh.interop.weights import WeightFormat, write_weights
 from heliomesh.jobs.store import PLAN, TRACE
 from heliomesh.learning.run import MANIFEST, Run
-from heliomesh.pages.inventory import COLUMNS, clean, lines, run_line, states, walk
+from heliomesh.pages.inventory import COLUMNS, lines, run_line, states, walk
 from heliomesh.pages.run_folder import is_run, read_run
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
@@ -72,15 +71,3 @@ def export_command(
     files = write_weights(run, out, form)
     facts = {"devices": len(files), "parameters": run.weights.shape[1], "files": [str(file) for file in files]}
     print_facts(facts, as_json)
-
-
-@app.command("clean")
-def clean_command(
-    folders: FoldersArgument, yes: Annotated[bool, option("Really remove them.", "--yes")] = False
-) -> None:
-    """Remove what no longer serves: left by killed writers, checkpoints of finished runs, traces of packed ones."""
-    removed = 0
-    for file, num_bytes in clean(folders, really=yes):
-        removed += num_bytes
-        say(f"{'removed' if yes else 'would remove'} {file}")
-    say(f"{readable(removed)} {'freed' if yes else 'would be freed; --yes does it'}")

@@ -98,7 +98,6 @@ def change_command(
     if out is not None and result.models is not None:
         from heliomesh.pages.figures import draw_survivors  # matplotlib is slow to import
 
-        result.models.save(out)
         draw_survivors(result.models, title, out / CURVES)
     asked = {"planner": planner, "changes": list(changes), "episodes": sampling.episodes}
     facts = result.facts()

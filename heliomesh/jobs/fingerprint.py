@@ -2,7 +2,8 @@
 
 User-given code counts with all that it imports, as far as that is user-given too: modules beside it, those of its
 package and of its distribution, each by its content. What other distributions brought counts by its version, our own
-code by `job.RESULTS_VERSION`, Python's by nothing.
+code by `job.RESULTS_VERSION`, Python's by nothing. Code of a notebook counts by its own source alone, and data files
+that code reads do not count.
 """
 
 import ast
@@ -13,9 +14,7 @@ import inspect
 import os
 import sys
 import sysconfig
-import textwrap
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec
@@ -25,12 +24,10 @@ from types import CodeType
 from typing import Any, Literal
 
 from heliomesh.common import catalog
-from heliomesh.scenario.errors import ScenarioError, refuse
 
-Parts = dict[str, str]  # sha256 of modules and of data files, versions of distributions, by their names
+Parts = dict[str, str]  # sha256 of modules, versions of distributions, by their names
 COMPUTING = ("numpy", "torch")  # distributions that compute every result, whoever names them
 _OWN = "heliomesh"
-FILES = "HELIOMESH_FILES"  # a list in a module: files and folders beside it that decide what it does
 _INSTALLED = ("site-packages", "dist-packages")  # folders of what was installed from elsewhere
 
 
@@ -60,21 +57,19 @@ def minor(version: str) -> str:
     return ".".join(version.partition("+")[0].split(".")[:2])
 
 
-def of_code(named: str | Callable[..., Any] | Any) -> Parts | None:
-    """What user-given code says, part by part: ``module:name``, or a Python object; None for heliomesh's own."""
-    module, colon, path = named.partition(":") if isinstance(named, str) else (_module_of(named), ":", "")
+def of_code(named: str) -> Parts | None:
+    """What user-given code says, part by part: ``module:name``; None for heliomesh's own."""
+    module, colon, path = named.partition(":")
     if module.partition(".")[0] == _OWN or not colon:
         return None
     found = find_module(module)
-    if found is None and module == "__main__":
-        return _of_notebook(catalog.load(named) if isinstance(named, str) else named)
-    if found is None:
-        return {module: _sha256(_source(named))}
+    if found is None:  # what code of a notebook uses of the notebook is not followed
+        return {module: _sha256(_source(catalog.load(named)) if module == "__main__" else named)}
     return _parts([module, f"{module}.{path}".rstrip(".")], found.distributions.difference(COMPUTING))
 
 
-def _parts(names: Iterable[str], own_distributions: frozenset[str] = frozenset()) -> Parts:
-    """What modules say, their data files, and all that they import; of other distributions the version."""
+def _parts(names: Iterable[str], own_distributions: frozenset[str]) -> Parts:
+    """What modules say and all that they import; of other distributions the version."""
     parts: Parts = {}
     seen = {""}
     waiting = set(names) - seen
@@ -91,9 +86,7 @@ def _parts(names: Iterable[str], own_distributions: frozenset[str] = frozenset()
         else:
             if found.file is not None:
                 parts[name] = hashlib.sha256(found.content).hexdigest()
-            imports, files = found.read
-            parts |= {f"{name}: {own}": of_path(path) for own, path in files.items()}
-            waiting |= imports - seen
+            waiting |= found.imports - seen
     return dict(sorted(parts.items()))
 
 
@@ -103,49 +96,6 @@ def of_variant(package: str, variant: object) -> Parts | None:
     outside = named if ":" in named else catalog.offered(package, named)
     # an entry point may name a module
     return None if outside is None else of_code(outside if ":" in outside else f"{outside}:")
-
-
-def _module_of(value: Any) -> str:
-    return str(value.__name__ if inspect.ismodule(value) else getattr(inspect.unwrap(value), "__module__", ""))
-
-
-def _of_notebook(code: Any) -> Parts:
-    """The same for code of a notebook, which has no file: its source, and that of all of the notebook that it names.
-
-    Functions, classes and plain constants count by what they say, modules and what comes from them as elsewhere.
-    """
-    main = vars(sys.modules["__main__"])
-    said: Parts = {}
-    modules: set[str] = set()
-    waiting = {"": code}
-    while waiting:
-        name, one = waiting.popitem()
-        if not _is_of_notebook(one):
-            modules.add(_module_of(one))
-            continue
-        if isinstance(one, _CONSTANT):
-            said[name] = repr(one)
-            continue
-        said[name] = text = _source(one)
-        with suppress(SyntaxError):  # where it is no source
-            tree = ast.parse(textwrap.dedent(text))
-            modules |= set(imports_of(tree, ""))
-            used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-            found = {other: main[other] for other in used if other in main and other not in said}
-            # what was made there counts, modules, and functions and classes of modules
-            kinds = (_is_of_notebook, inspect.ismodule, inspect.isroutine, inspect.isclass)
-            waiting |= {other: one for other, one in found.items() if any(is_kind(one) for is_kind in kinds)}
-    files = named_files("notebook", main.get(FILES, []), Path.cwd())
-    own = {f"__main__.{name}": _sha256(text) for name, text in said.items()}
-    return own | _parts(modules) | {f"__main__: {name}": of_path(path) for name, path in files.items()}
-
-
-_CONSTANT = (bool, int, float, str, tuple, type(None))
-
-
-def _is_of_notebook(value: Any) -> bool:
-    """Whether a global of a notebook is a constant, or code that was written there."""
-    return isinstance(value, _CONSTANT) or getattr(value, "__module__", None) == "__main__"
 
 
 def _source(value: Any) -> str:
@@ -167,7 +117,7 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# What a module imports and which data files it names, read from its source: none of its code is run.
+# What a module imports, read from its source: none of its code is run.
 
 
 @dataclass(frozen=True)
@@ -194,15 +144,11 @@ class Module:
         return frozenset(_distributions(tuple(sys.path)).get(self.name.partition(".")[0], ()))
 
     @property
-    def read(self) -> tuple[frozenset[str], dict[str, Path]]:
-        """Names of all that it may import, with what it takes from there, which may be modules; data files by name.
-
-        Raises ScenarioError where a file that it names is not there.
-        """
+    def imports(self) -> frozenset[str]:
+        """Names of all that it may import, with what it takes from there, which may be modules."""
         if self.file is None or self.file.suffix != ".py":
-            return frozenset(), {}
-        imports, listed = _read(self.content, self.name if self.locations else self.name.rpartition(".")[0])
-        return imports, {} if listed is None else named_files(str(self.file), listed, self.file.parent)
+            return frozenset()
+        return _imports(self.content, self.name if self.locations else self.name.rpartition(".")[0])
 
 
 @cache
@@ -238,13 +184,12 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 @lru_cache(maxsize=1024)
-def _read(source: bytes, package: str) -> tuple[frozenset[str], object]:
-    """What a source imports, relative names within ``package``, and what it assigns to HELIOMESH_FILES."""
+def _imports(source: bytes, package: str) -> frozenset[str]:
+    """What a source imports, relative names within ``package``."""
     try:
-        tree = ast.parse(source)
+        return frozenset(imports_of(ast.parse(source), package))
     except (SyntaxError, ValueError):  # whoever imports it will be told
-        return frozenset(), None
-    return frozenset(imports_of(tree, package)), _assigned_files(tree)
+        return frozenset()
 
 
 def imports_of(tree: ast.AST, package: str) -> Iterator[str]:
@@ -288,26 +233,3 @@ def _absolute(name: str, package: str) -> str:
         return importlib.util.resolve_name(name, package)
     except ImportError:
         return ""
-
-
-def _assigned_files(tree: ast.Module) -> object:
-    """What the module assigns to HELIOMESH_FILES; None where it does not, a text where that is no plain list."""
-    for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if any(isinstance(target, ast.Name) and target.id == FILES for target in targets):
-            value: ast.expr = node.value  # type: ignore[attr-defined]
-            try:
-                return ast.literal_eval(value)
-            except ValueError:
-                return ast.unparse(value)
-    return None
-
-
-def named_files(where: str, listed: object, folder: Path) -> dict[str, Path]:
-    """Files and folders by name, relative to a folder; raises ScenarioError for other lists and absent files."""
-    if not isinstance(listed, list | tuple) or not all(isinstance(name, str) for name in listed):
-        expected = "a list of names of files or folders, as plain text"
-        raise ScenarioError(f"{where}: {FILES}", expected, f"value {listed!r:.60}")
-    for name in listed:
-        refuse(not (folder / name).exists(), f"{where}: {FILES}", f"files or folders in {folder}", f"value {name!r}")
-    return {name: folder / name for name in listed}

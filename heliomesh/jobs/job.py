@@ -237,16 +237,6 @@ def request(identity: Mapping[str, Any]) -> str:
 _NOT_ASKED = ("results version", VERSIONS, "planner source", "channel source", "harvest source", "code", "data")
 
 
-def trace_key(identity: Mapping[str, Any]) -> str:
-    """The key of the trace under which a run of this identity was trained."""
-    return json_sha256({name: identity[name] for name in _OF_TRACE if name in identity})
-
-
-_OF_PLAN = ("scenario", "planner", "planner source", "options", "planned on", "planned in", "planned for", "agree")
-_OF_EPISODE = ("seed", "episode", "changes", "reaction", "false alarm prob", "trace")
-_OF_TRACE = ("results version", VERSIONS, *_OF_PLAN, *_OF_EPISODE)
-
-
 def world_of(scenario: Scenario, data: dict[str, Any]) -> dict[str, Any]:
     """What decides plans and traces, of all settings or those chosen, which are ``data``.
 

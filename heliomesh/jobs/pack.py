@@ -51,10 +51,6 @@ class Packs:
         """All runs of a pack."""
         return [self.run(key) for key, (pack, _) in self._where.items() if pack == name]
 
-    def provenances(self) -> list[dict[str, Any]]:
-        """What is known of every packed run."""
-        return [provenance for _, provenance in self._where.values()]
-
     def alike(self, identity: Mapping[str, Any]) -> list[Run]:
         """Runs that differ from an identity only by what they were trained on."""
         return [self.run(key) for key in self._alike.get(_without(identity, *MACHINE), ())]

@@ -27,7 +27,7 @@ import numpy as np
 from heliomesh.common.arguments import checked
 from heliomesh.common.catalog import spelled
 from heliomesh.common.durable import Sealed, alone_in, file_sha256, make_folder, only_writer, write_text
-from heliomesh.jobs.job import IDEAL, RESULTS_VERSION, STEPS, Job, Step, request, trace_key
+from heliomesh.jobs.job import IDEAL, STEPS, Job, Step, request
 from heliomesh.jobs.pack import Packs
 from heliomesh.jobs.stacks import train_stacks
 from heliomesh.jobs.steps import plan_facts, planned, simulated, simulated_means
@@ -296,19 +296,6 @@ class Store:
                 for name in BEFORE_TRAINING:
                     (self.folder / name).unlink(missing_ok=True)
             raise
-
-    def garbage(self) -> list[Path]:
-        """Folders of results that nobody will read: traces of packed runs, and what another version computed.
-
-        Plans and costs stay, also those without a run: they are dear, and may be all that was asked for.
-        """
-        served = {trace_key(run["identity"]) for run in self.packs.provenances()}
-        found = [(one.parent, step) for step in STEPS[:2] for one in sorted(self._sealed(step))]
-        return [
-            place
-            for place, step in found
-            if place.name in served or identity_of(place, step).get("results version") != RESULTS_VERSION
-        ]
 
     def _sealed(self, step: Step) -> Iterator[Path]:
         """The sealed files of all results of a step."""

@@ -10,10 +10,9 @@ from heliomesh.common.mistakes import ArgumentError
 from heliomesh.jobs.job import Job, world_of
 from heliomesh.jobs.steps import begun
 from heliomesh.jobs.store import Store, opened
-from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.replay import Replay
-from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError
+from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.same_run import told_difference
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.trainer import Execution
@@ -92,7 +91,6 @@ def train(
     seed: int | None = None,
     dataset: Dataset | None = None,
     folder: str | Path | None = None,
-    resume: bool = False,
     **settings: Any,
 ) -> Run:
     """Train every device of the scenario under one episode of a trace.
@@ -111,9 +109,7 @@ def train(
     dataset
         Replaces the one that the scenario names.
     folder
-        Where the run is saved, with checkpoints on the way.
-    resume
-        Go on with what the folder holds.
+        Where the run is saved, with checkpoints on the way. The same call again goes on, or returns what is finished.
     **settings
         Fields of `TrainSettings` and of `Execution`, such as ``device``, ``track`` or ``observer``.
 
@@ -131,7 +127,9 @@ def train(
     job = given_job(TrainJob(scenario, trace, episode, seed), own, dataset)
     if folder is None:
         return begun([job], [trace], work).to_the_end(work.track)[0]
-    return train_in(Store(Path(folder), single=True), job, work, resume)
+    store = Store(Path(folder), single=True)
+    with store.alone():
+        return store.run(job, work)
 
 
 @checked
@@ -140,8 +138,6 @@ def train_many(
     settings: TrainSettings | None = None,
     *,
     dataset: Dataset | None = None,
-    folder: str | Path | None = None,
-    resume: bool = False,
     **work: Any,
 ) -> list[Run]:
     """Train several runs in one stack: planners, seeds, partitions or aggregation rules on one dataset and model.
@@ -156,10 +152,6 @@ def train_many(
         How to train and what to measure.
     dataset
         Replaces the one that the scenarios name.
-    folder
-        Where runs are saved, as 000, 001, ….
-    resume
-        Go on with what the folder holds.
     **work
         Fields of `Execution`.
 
@@ -171,19 +163,7 @@ def train_many(
     TrainingError.when(not jobs, "jobs", "at least one", "number 0")
     how = Execution(**work)
     whole = [given_job(job, settings or TrainSettings(), dataset) for job in jobs]
-    if folder is None:
-        return begun(whole, [job.trace for job in jobs], how).to_the_end(how.track)
-    stores = [Store(Path(folder) / f"{number:03d}", single=True) for number in range(len(jobs))]
-    with Store(Path(folder)).alone():
-        for store, job in zip(stores, whole, strict=True):
-            _check_resumable(store, job, resume)
-        absent = [number for number, store in enumerate(stores) if not store.has(whole[number])]
-        if absent:
-            checkpoints = [one for n in absent for one in stores[n].checkpoints([whole[n]])]
-            training = begun([whole[n] for n in absent], [jobs[n].trace for n in absent], how, checkpoints)
-            for number, run in zip(absent, training.to_the_end(how.track), strict=True):
-                stores[number].put_run(whole[number], run, how)
-        return [store.run(job) for store, job in zip(stores, whole, strict=True)]
+    return begun(whole, [job.trace for job in jobs], how).to_the_end(how.track)
 
 
 def split_settings(settings: Mapping[str, Any]) -> tuple[TrainSettings, Execution]:
@@ -225,18 +205,3 @@ def given_job(task: TrainJob, settings: TrainSettings, dataset: Dataset | None =
         trace=task.trace,
         dataset=dataset,
     )
-
-
-def train_in(store: Store, job: Job, work: Execution, resume: bool) -> Run:
-    """Train in a run's folder, or go on there, or return what is finished."""
-    with store.alone():
-        _check_resumable(store, job, resume)
-        return store.run(job, work)
-
-
-def _check_resumable(store: Store, job: Job, resume: bool) -> None:
-    """Refuse a folder that holds something unless that is wanted."""
-    slots = Checkpoints(store.folder / CHECKPOINTS, None).slots()
-    held = "a finished run" if store.has(job) else f"a run that stopped after slot {slots[-1]}" if slots else ""
-    refused = held and not resume
-    TrainingError.when(refused, store.folder, f"this folder holds {held}. Resume it or choose an empty folder.")

@@ -84,11 +84,6 @@ def aggregate(
     if rule not in BUILT_IN_RULES:
         _mix_by_device(rule, topology, after, np.atleast_2d(delivered), out, sent)
         return
-    if rule == "update" and before is None:
-        raise ValueError("before: expected the weights before training, which the rule 'update' needs, actual: none")
-    if trained.size != after.numel() // after.shape[-1]:
-        expected = f"one entry per run and device of weights {tuple(after.shape)}"
-        raise ValueError(f"trained: expected {expected}, actual shape {trained.shape}")
     models, source = _matrix(after), _matrix(after if sent is None else sent)
     reference = models if before is None or rule != "update" else _matrix(before)
     if reference is not models and sent is not None:  # the own term of `update` is exact, so packets follow as rows

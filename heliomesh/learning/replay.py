@@ -81,8 +81,6 @@ class Replay:
         self._learning_rates, self._decay = learning_rates(jobs[0].scenario), self.learning.quasi_global or 0.0
         self.members = lined_up(jobs, dataset)
         if own is not None:
-            if len(jobs) != 1:
-                raise ValueError(f"jobs: expected 1, since parts are of one network, actual value {len(jobs)}")
             self.members = (part_of(self.members[0], own),)
         model = first_model(jobs[0], dataset)
         self.num_slots, self.layout = jobs[0].scenario.slots, layout_of(model)

@@ -7,8 +7,6 @@ or draw them with another dash or mark.
 
 from typing import NamedTuple
 
-import numpy as np
-
 
 class Colour(NamedTuple):
     """One colour on light and on dark grounds."""
@@ -59,9 +57,8 @@ _OTHERS = {
     "shade": Colour("rgb(27 33 42 / .28)", "rgb(0 0 0 / .75)"),  # at the edge of a table that goes on
 }
 
-# Paul Tol's "muted" scheme: ten colours for classes of samples, never beside the schemes' own
-CLASSES = "#332288 #88ccee #44aa99 #117733 #999933 #ddcc77 #cc6677 #882255 #aa4499 #dddddd"
-LINES = ("#332288", "#117733", "#999933", "#cc6677", "#882255", "#aa4499")  # those of them that lines can have
+# those of Paul Tol's "muted" scheme that lines can have, never beside the schemes' own
+LINES = ("#332288", "#117733", "#999933", "#cc6677", "#882255", "#aa4499")
 
 
 def scheme_colour(scheme: str) -> Colour:
@@ -81,14 +78,3 @@ def theme_css() -> str:
     )
     system = f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme]) {{ {dark} }} }}"
     return f':root {{ {light} }}\n{system}\n:root[data-theme="dark"] {{ {dark} }}\n'
-
-
-def class_colours(classes: int) -> list[str]:
-    """One colour per class of samples; a ramp of rising lightness for more classes than named colours."""
-    named = CLASSES.split()
-    if classes <= len(named):
-        return named[:classes]
-    from matplotlib import colormaps  # slow to import
-    from matplotlib.colors import to_hex
-
-    return [to_hex(colour) for colour in colormaps["cividis"](np.linspace(0, 1, classes))]

@@ -22,16 +22,15 @@ _STYLE: Any = {  # matplotlib's names are a type of their own
     "axes.spines.right": False,
     "axes.titlelocation": "left",
     "legend.frameon": False,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), PAPER),
 }
-_INKED = ("text.color", "axes.edgecolor", "axes.labelcolor")
-_GROUND = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
 
 
 @contextmanager
-def drawing(ink: str = INK, paper: str = PAPER) -> Iterator[None]:
+def drawing() -> Iterator[None]:
     """The look of all pictures, for the time in which one is made and written."""
-    colours = dict.fromkeys(_INKED, ink) | dict.fromkeys(_GROUND, paper)
-    with rc_context(_STYLE | colours), warnings.catch_warnings():
+    with rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's fonts draw the words, not ours
         yield
 

@@ -1,4 +1,4 @@
-"""What folders of runs and stores of results hold, whether it is whole, and what may go."""
+"""What folders of runs and stores of results hold, and whether it is whole."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -6,18 +6,16 @@ from glob import escape as glob_escape
 from pathlib import Path
 from typing import Any
 
-from heliomesh.common.durable import alone_in
 from heliomesh.common.memory_limit import readable
 from heliomesh.jobs.pack import Packs
-from heliomesh.jobs.store import PACKS, PLAN, TRACE, Store, read_cost, read_result
-from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError, is_finished
+from heliomesh.jobs.store import PACKS, PLAN, TRACE, read_cost, read_result
+from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError
 from heliomesh.pages.run_folder import is_run, read_run, read_trace
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.trace import TraceError
 
 COLUMNS = ("scenario", "planner", "seed", "slots", "accuracy", "size")
 _MOST_FOLDERS = 100_000  # looked at before giving up
-_LEFT_BEHIND = (".*.part", ".*.lock")  # by writers that were killed
 _ERRORS = (TrainingError, TraceError, ScenarioError)
 
 
@@ -118,36 +116,3 @@ def _pack_facts(place: Path) -> dict[str, Any]:
         "slots": int(max(run.final["slot"] for run in runs)),
         "accuracy": f"{sum(run.final['accuracy_mean'] for run in runs) / len(runs):.4f}",
     }
-
-
-def clean(folders: list[Path], *, really: bool) -> Iterator[tuple[Path, int]]:
-    """Files that no longer serve, with their bytes; if ``really``, each is removed before it is yielded."""
-    for path in list(walk(folders)):
-        if not path.is_dir() or not any(_left_over(path)):
-            continue
-        with alone_in(path):  # a living writer's files are not left over
-            for file in _left_over(path):
-                num_bytes = file.stat().st_size
-                if really:
-                    file.unlink()
-                    _remove_empty(file.parent, path)
-                yield file, num_bytes
-
-
-def _remove_empty(folder: Path, top: Path) -> None:
-    """Remove a folder below another one, and those between them, as far as they are empty."""
-    while folder != top and not any(folder.iterdir()):
-        folder.rmdir()
-        folder = folder.parent
-
-
-def _left_over(path: Path) -> Iterator[Path]:
-    """Temporary files of writers that were killed, and checkpoints where the run is finished."""
-    for pattern in _LEFT_BEHIND:
-        yield from (file for file in sorted(path.glob(pattern)) if file.is_file())
-    yield from (file for place in Store(path).garbage() for file in sorted(place.iterdir()))
-    checkpoints = path / CHECKPOINTS
-    if checkpoints.is_dir() and not checkpoints.is_symlink():
-        hidden = {file for pattern in _LEFT_BEHIND for file in checkpoints.glob(pattern)}
-        files = sorted(checkpoints.iterdir())
-        yield from (file for file in files if file.is_file() and (is_finished(path) or file in hidden))

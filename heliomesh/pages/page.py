@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -85,17 +85,12 @@ def render(data: dict[str, Any]) -> str:
         "refusals": "".join(f"<li>{escape(sentence)}</li>" for sentence in data.get("refusals", ())),
         "data": embedded_json(data),
     }
-    return filled("page.html", parts, "\n".join(_asset(f"{name}.js") for name in _SCRIPTS.split()))
-
-
-def filled(template: str, parts: Mapping[str, str], script: str = "") -> str:
-    """A page with these parts, the style of all pages, and a policy under which only that and the script work."""
-    style = theme_css() + _asset("page.css")
-    scripts = f"script-src '{source_hash(script)}'; " if script else ""
-    own = f"{scripts}style-src '{source_hash(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
-    whole = {**parts, "policy": f"default-src 'none'; {own}", "style": style, "script": script}
+    script, style = "\n".join(_asset(f"{name}.js") for name in _SCRIPTS.split()), theme_css() + _asset("page.css")
+    own = f"script-src '{source_hash(script)}'; style-src '{source_hash(style)}'"
+    policy = f"default-src 'none'; {own}; img-src data:; base-uri 'none'; form-action 'none'"
+    whole = {**parts, "policy": policy, "style": style, "script": script}
     # one pass: what is put in is not searched for further places
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: whole[place[1]], _asset(template))
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: whole[place[1]], _asset("page.html"))
 
 
 def embedded_json(value: object) -> str:

@@ -182,10 +182,8 @@ def _actions(power_watt: Floats, trained: npt.NDArray[np.bool_]) -> tuple[list[f
 
 def _moving_mean(values: Floats) -> Floats:
     """Mean of the last ten slots, of fewer at the start."""
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    end = np.arange(1, len(values) + 1)
-    start = np.maximum(end - _WINDOW, 0)
-    return np.asarray((sums[end] - sums[start]) / (end - start))
+    sums = np.convolve(values, np.ones(_WINDOW))[: len(values)]
+    return np.asarray(sums / np.minimum(np.arange(1, len(values) + 1), _WINDOW))
 
 
 def _network(run: RunFolder, blobs: Blobs) -> Facts:

@@ -27,7 +27,6 @@ import numpy.typing as npt
 
 from heliomesh.common.arguments import Count, Index, Probability, checked
 from heliomesh.common.catalog import CodeOrName
-from heliomesh.common.durable import make_folder, write_text
 from heliomesh.field.living.change import Truth, eras
 from heliomesh.field.living.conditional_plan import Answering
 from heliomesh.field.living.conditions import Conditions
@@ -96,25 +95,6 @@ class Survivors:
             own |= {f"against_{other}": self.final(plan) - self.final(other) for other in (UNCHANGED, "stale")}
             lines.append({"plan": plan, **columns(**{name: interval(values) for name, values in own.items()})})
         return pd.DataFrame(lines)
-
-    def curves(self) -> "pd.DataFrame":
-        """One line per plan, seed and evaluated slot: accuracy in percent over the devices that are left."""
-        import pandas as pd
-
-        parts = [
-            pd.DataFrame({"plan": plan, "seed": seed, "slot": self.slots.astype(int), "accuracy": row})
-            for plan in self.runs
-            for seed, row in enumerate(self.accuracy(plan))
-        ]
-        return pd.concat(parts, ignore_index=True)
-
-    def save(self, folder: str | Path) -> list[Path]:
-        """Write both tables as CSV, ``accuracy.csv`` and ``curves.csv``; returns the files."""
-        make_folder(Path(folder))
-        tables = {"accuracy.csv": self.table(), "curves.csv": self.curves()}
-        for name, table in tables.items():
-            write_text(Path(folder) / name, table.to_csv(index=False))
-        return [Path(folder) / name for name in tables]
 
 
 @dataclass(frozen=True)

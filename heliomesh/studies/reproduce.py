@@ -1,27 +1,19 @@
 """The paper's figures and tables: which lines they have, and what their runs say."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from heliomesh.common.arguments import checked
-from heliomesh.jobs.fingerprint import COMPUTING, minor
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
 from heliomesh.jobs.training import split_settings
 from heliomesh.learning.precision import check_precision
-from heliomesh.learning.run import versions
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.strategy import check_strategy
-from heliomesh.learning.trainer import Execution
 from heliomesh.model.problem import torch_device
-from heliomesh.studies.decomposition import changes_of, shapley_values
 from heliomesh.studies.experiments import Experiment, experiments
 from heliomesh.studies.line import Line
 from heliomesh.studies.results import Against, Paired, Result, Trend, compared, result_of, stored_runs, trends
@@ -41,21 +33,6 @@ class Figure:
     results: tuple[Result, ...]
     absent: tuple[Line, ...] = ()  # lines that were not run yet, or not with the planner as it is now
     radio: bool = False  # whether it is about joules spent on sending
-    shared: bool = False  # whether its lines are all sets of some changes
-
-    @property
-    def shares(self) -> dict[str, dict[str, npt.NDArray[np.float64]]]:
-        """Points that each change is worth, whatever the order, by setting with all sets; (seed,) by change."""
-        score: dict[str, dict[frozenset[str], npt.NDArray[np.float64]]] = {}
-        for one in self.results if self.shared else ():
-            score.setdefault(one.line.setting, {})[changes_of(one.label)] = one.accuracy
-        incomplete = {line.setting for line in self.absent}
-        return {setting: shapley_values(own) for setting, own in score.items() if setting not in incomplete}
-
-    @property
-    def num_lines(self) -> int:
-        """Lines of the experiment, those included that are not there."""
-        return len(self.results) + len(self.absent)
 
     @property
     def comparisons(self) -> list[Paired]:
@@ -125,24 +102,7 @@ def reproduce(
             for name, groups in jobs if only is None else ():
                 store.runs(_absent(groups, store), work)
                 store.pack(name, list(chain(*groups)))
-    found = figures(asked, store, quick, training)
-    if only is None:
-        _tell_other_versions(found, work)
-    return found
-
-
-def _tell_other_versions(found: Sequence[Figure], work: Execution) -> None:
-    """Say which packed runs were computed with other versions than a run would be now."""
-    here = _versions_text(versions())
-    stored = [result.runs[0].provenance.get("versions") for figure in found for result in figure.results]
-    texts = Counter(_versions_text(one) for one in stored if isinstance(one, dict))
-    for text, count in texts.items():
-        if text != here:
-            work.notify(f"{count} lines were computed with {text}, not {here}; they are used as they are")
-
-
-def _versions_text(known: Mapping[str, Any]) -> str:
-    return " and ".join(f"{name} {minor(str(known.get(name)))}" for name in COMPUTING)
+    return figures(asked, store, quick, training)
 
 
 def store_of(folder: Path, quick: bool) -> Store:
@@ -171,4 +131,4 @@ def _figure(one: Experiment, store: Store, quick: bool, training: TrainSettings)
     results = tuple(result_of(line, runs) for line, runs in found if runs is not None)
     absent = tuple(line for line, runs in found if runs is None)
     title = f"{one.title} (quick version, {lines[0].scenario.learning.dataset})" if quick else one.title
-    return Figure(one.name, title, one.place, one.against, results, absent, one.radio, one.shared)
+    return Figure(one.name, title, one.place, one.against, results, absent, one.radio)

@@ -326,7 +326,6 @@ def size(
     most_dark: float = MOST_DARK,
     capacity_joule: Annotated[Sequence[float], NOT_EMPTY] | None = None,
     panel: Annotated[Sequence[float], NOT_EMPTY] | None = None,
-    every_pair: bool = False,
     store: Store | str | Path | None = None,
     **settings: Any,
 ) -> Sizing:
@@ -347,8 +346,6 @@ def size(
     panel
         Panels to try [cm²]; factors on a harvest without a panel, or on the panels where every device has its own.
         By default likewise.
-    every_pair
-        Also train at pairs whose outcome follows from others.
     store
         Where results are kept; what was measured before is not measured again.
     **settings
@@ -378,5 +375,4 @@ def size(
         def samples(pair: BatteryPanel) -> PairSamples:
             return measurement.samples(axes.scenario(base, pair), kept, quiet)
 
-        thorough = every_pair or target.measure == "update loss"
-        return search(axes, target, samples, thorough, work.get("track", untracked))
+        return search(axes, target, samples, target.measure == "update loss", work.get("track", untracked))

@@ -1,13 +1,11 @@
 """Find, build and check the model of a scenario: what cannot be averaged or replayed is refused with its reason."""
 
-import copy
 import functools
 import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -27,7 +25,6 @@ Factory = Callable[[InputShape, int], nn.Module]
 _FIELD = "learning.model"
 _AUTO = {(): "mlp", (8, 8): "mlp", (28, 28): "cnn", (32, 32): "resnet18"}  # by height and width; vectors have none
 _PROBE_BATCH = 2
-_STATE_DEPTH = 4  # of containers and objects within an attribute that are compared
 
 
 def build_model(
@@ -109,13 +106,9 @@ def _check(model: nn.Module, input_shape: InputShape, num_classes: int) -> None:
     _check_parameters(model)
     for mode in (model.eval, model.train):
         first = _probe(mode(), input_shape, num_classes)
-        generator, state = torch.default_generator.get_state(), _python_state(model)
+        generator = torch.default_generator.get_state()
         second = _probe(model, input_shape, num_classes)
         _check_repeatable(model, first.equal(second) and generator.equal(torch.default_generator.get_state()))
-        after = _python_state(model)
-        changed = sorted(name for name in {*state, *after} if name not in state or state[name] != after.get(name))[:1]
-        expected = "a model without state besides its parameters, because devices that are stacked share one module"
-        _refuse(changed, expected, f"value changes its attribute {', '.join(map(repr, changed))} in its forward pass")
     _check_buffers(model, kept)
 
 
@@ -157,40 +150,9 @@ def _check_parameters(model: nn.Module) -> None:
         _refuse(start < end, expected, f"value has {name!r} and {other!r} in the same memory")
 
 
-def _python_state(model: nn.Module) -> dict[str, object]:
-    """What modules hold besides parameters, buffers and modules, by the attribute's path."""
-    usual = set(vars(nn.Module()))
-    return {
-        f"{path}.{name}".removeprefix("."): _told(value)
-        for path, module in model.named_modules()
-        for name, value in vars(module).items()
-        if name not in usual
-    }
-
-
-def _told(value: object, depth: int = _STATE_DEPTH) -> object:
-    """A copy of a value that equals a later one while nothing changes, as far as values can be compared."""
-    if depth == 0:
-        return None
-    if isinstance(value, torch.Tensor):
-        value = value.numpy(force=True)
-    if isinstance(value, np.ndarray):
-        return str(value.dtype), value.shape, value.tobytes()
-    if isinstance(value, dict):
-        return type(value), {key: _told(own, depth - 1) for key, own in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value), [_told(own, depth - 1) for own in value]
-    if type(value).__eq__ is object.__eq__:
-        return type(value), _told(getattr(value, "__dict__", None), depth - 1)
-    try:
-        return type(value), copy.deepcopy(value)
-    except Exception:  # a user's object may refuse; then it is compared with itself
-        return value
-
-
 def _check_repeatable(model: nn.Module, repeats: bool) -> None:
     """Random layers draw from one global generator: who draws what would depend on how devices are stacked."""
     dropout = [name for name, layer in model.named_modules() if isinstance(layer, _DropoutNd) and layer.p > 0]
     reason = "a device's draws would depend on which devices train beside it (leave dropout out or set p = 0)"
-    expected = f"a model without randomness in its forward pass, because {reason}"
+    expected = f"a model without randomness or memory in its forward pass, because {reason}"
     _refuse(dropout or not repeats, expected, f"value is random{f' in {dropout[0]!r}' if dropout else ''}")

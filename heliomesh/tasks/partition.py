@@ -3,11 +3,9 @@
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.schema import Learning
@@ -49,13 +47,12 @@ class Partition:
         """Training samples of one device; (sample,)."""
         return self.flat[self.offsets[device] : self.offsets[device + 1]]
 
-    def label_counts(self, labels: torch.Tensor | npt.NDArray[Any], num_classes: int | None = None) -> Indices:
+    def label_counts(self, labels: npt.ArrayLike, num_classes: int) -> Indices:
         """How many samples of each class every device owns; (device, class)."""
-        by_sample = _as_labels(labels)
-        classes = num_classes or int(by_sample.max(initial=-1)) + 1
+        by_sample = np.asarray(labels, np.int64)
         owner = np.repeat(np.arange(self.num_devices), self.sizes)
-        cells = np.bincount(owner * classes + by_sample[self.flat], minlength=self.num_devices * classes)
-        return cells.reshape(self.num_devices, classes).astype(np.int64)
+        cells = np.bincount(owner * num_classes + by_sample[self.flat], minlength=self.num_devices * num_classes)
+        return cells.reshape(self.num_devices, num_classes).astype(np.int64)
 
     def summary(self) -> str:
         """One sentence on sizes and on what was left out or moved."""
@@ -66,14 +63,12 @@ class Partition:
         )
 
 
-def split(
-    labels: torch.Tensor | npt.NDArray[Any], settings: Learning, devices: int, rng: np.random.Generator
-) -> Partition:
+def split(labels: npt.ArrayLike, settings: Learning, devices: int, rng: np.random.Generator) -> Partition:
     """Deal the training samples with ``labels`` (sample,) out to ``devices``; raises ScenarioError.
 
     ``rng`` is ``stream(seed, "partition")``. All kinds but explicit lists use every sample exactly once.
     """
-    by_sample = _as_labels(labels)
+    by_sample = np.asarray(labels, np.int64)
     samples = len(by_sample)
     if settings.partition == "indices":
         return _explicit(settings.indices, samples, devices)
@@ -87,15 +82,6 @@ def split(
             return _owned(_shards(by_sample, settings.shards_per_device, devices, rng), devices)
         case "dirichlet":
             return _dirichlet(by_sample, settings, devices, rng)
-
-
-def _as_labels(labels: torch.Tensor | npt.NDArray[Any]) -> Indices:
-    by_sample = labels.numpy(force=True) if isinstance(labels, torch.Tensor) else np.asarray(labels)
-    if by_sample.ndim != 1 or not np.issubdtype(by_sample.dtype, np.integer):
-        raise ValueError(
-            f"labels: expected class indices of shape (sample,), actual: {by_sample.dtype} of shape {by_sample.shape}"
-        )
-    return by_sample.astype(np.int64)
 
 
 def _owned(owner: Indices, devices: int, num_moved: int = 0) -> Partition:

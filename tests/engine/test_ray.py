@@ -91,7 +91,8 @@ def test_a_figure_is_equal(local_ray: None, tmp_path: Path) -> None:
     (theirs,) = study.reproduce(
         [SMALL], tmp_path / "ray", parallel_map=engine.parallel_map, train_map=engine.parallel_map, runs_at_once=1
     )
-    assert ours.num_lines == len(ours.results) == len(theirs.results) == 2
+    assert len(ours.absent) == 0
+    assert len(ours.results) == len(theirs.results) == 2
     for mine, other in zip(ours.results, theirs.results, strict=True):
         for run, same in zip(mine.runs, other.runs, strict=True):
             pd.testing.assert_frame_equal(pd.DataFrame(run.metrics), pd.DataFrame(same.metrics), check_exact=True)

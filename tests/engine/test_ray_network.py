@@ -136,7 +136,7 @@ def test_a_run_goes_on_in_the_other_engine(local_ray, tmp_path):
     for name, first, then in (("a", {}, {"make_stack": over_actors(2)}), ("b", {"make_stack": over_actors(3)}, {})):
         with pytest.raises(KeyboardInterrupt):
             train(job, folder=tmp_path / name, checkpoint_every=2, track=stop_at(5), **first)
-        assert_equal(whole, train(job, folder=tmp_path / name, resume=True, **then))
+        assert_equal(whole, train(job, folder=tmp_path / name, **then))
 
 
 @pytest.mark.slow

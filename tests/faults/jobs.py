@@ -59,9 +59,9 @@ def files_essence(folder: Path) -> str:
 
 
 def size_essence(folder: Path) -> str:
-    """The page to the byte, and what all costs say; how long a plan took differs."""
+    """The picture to the byte, and what all costs say; how long a plan took differs."""
     costs = [json.loads(path.read_text()) for path in sorted((folder / "store" / "costs").rglob("*.json"))]
-    return _digest((folder / "size.html").read_bytes(), json.dumps(costs).encode())
+    return _digest((folder / "size.svg").read_bytes(), json.dumps(costs).encode())
 
 
 def reproduce(folder: Path) -> None:
@@ -103,7 +103,7 @@ def _run(inputs: Path, folder: Path) -> Job:
 
 def _size(inputs: Path, folder: Path) -> Job:
     axes = ("--capacity", "2,3", "--panel", "1,2", "--planner", "uncoordinated", "--target-loss", 1)
-    places = ("--store", folder / "store", "--out", folder / "size.html")
+    places = ("--store", folder / "store", "--out", folder / "size.svg")
     return partial(command, "size", "tiny", *axes, "--episodes", 8, *_SLOTS, *places, "--quiet")
 
 

@@ -97,7 +97,6 @@ def run_folder(rng: Rng, originals: Path, place: Path) -> list[str]:
         ["store", "list", str(folder)],
         ["store", "show", str(folder), "--json"],
         ["store", "verify", str(folder)],
-        ["store", "clean", str(folder)],
         ["report", str(folder), "--out", str(place / "page.html")],
         ["run", "tiny", "uncoordinated", "--out", str(folder), *SETTINGS, *_EVERY],
     )

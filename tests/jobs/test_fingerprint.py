@@ -132,36 +132,6 @@ def test_code_of_what_computes_counts_by_the_job_s_versions() -> None:
     assert of_code("torch.optim:RMSprop") == {}
 
 
-@pytest.mark.parametrize("name", ["table.csv", "tables"])
-def test_data_files_count_where_a_module_names_them(write: Write, name: str) -> None:
-    write("lab/__init__.py", "")
-    write("lab/tables/a.csv", "1")
-    write("lab/table.csv", "1")
-    write("lab/model.py", f"HELIOMESH_FILES = [{name!r}]")
-    before = key()
-    write("lab/unnamed.csv", "1")
-    assert key() == before
-    write("lab/table.csv" if name == "table.csv" else "lab/tables/a.csv", "2")
-    assert key() != before
-    assert any(part == f"lab.model: {name}" for part in of_code("lab.model:build") or ())
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('HELIOMESH_FILES = ["absent.csv"]', "expected files or folders in .*lab, actual value 'absent.csv'"),
-        ('HELIOMESH_FILES = "table.csv"', "expected a list of names .* actual value 'table.csv'"),
-        ("HELIOMESH_FILES = sorted(os.listdir())", "expected a list of names .*plain text, actual value 'sorted"),
-        ("HELIOMESH_FILES: list[str] = [1]", r"expected a list of names .* actual value \[1\]"),
-    ],
-)
-def test_data_files_that_cannot_be_read_are_told(write: Write, text: str, words: str) -> None:
-    write("lab/__init__.py", "")
-    write("lab/model.py", text)
-    with pytest.raises(hm.ScenarioError, match=rf"model\.py: HELIOMESH_FILES: {words}"):
-        key()
-
-
 def test_images_behind_a_link_count(tmp_path: Path) -> None:
     """The dataset follows links to folders, so its key does."""
     data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"

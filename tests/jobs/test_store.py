@@ -300,28 +300,3 @@ def test_an_error_in_training_keeps_what_was_there(tmp_path: Path) -> None:
         assert expected <= {path.name for path in tmp_path.iterdir()}
         assert bool(expected) == bool(list(tmp_path.iterdir()))
         store.plan(JOB)
-
-
-# what may go
-
-
-def test_traces_of_packed_runs_may_go(store: Store) -> None:
-    other = replace(JOB, episode=1)
-    store.run(other)
-    assert store.garbage() == []
-    store.pack("figure", [JOB])
-    assert store.garbage() == [store.place(JOB, "trace")]
-    assert store.has(other, "trace")
-
-
-def test_results_of_another_version_may_go(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "RESULTS_VERSION", store_module.RESULTS_VERSION + 1)
-    assert store.garbage() == [store.place(JOB, "plan"), store.place(JOB, "trace")]
-
-
-def test_plans_and_costs_without_a_run_stay(tmp_path: Path) -> None:
-    """`reproduce --only-plan` and `size --store` leave nothing else."""
-    store = Store(tmp_path)
-    store.means([JOB])
-    store.trace(replace(JOB, episode=1))
-    assert store.garbage() == []

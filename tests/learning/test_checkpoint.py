@@ -73,7 +73,7 @@ def train_slowly(folder, threads):
             time.sleep(0.005)
             yield item
 
-    train(task, folder, resume=True, checkpoint_every=1, notify=lambda text: print("damaged", text), track=slow)
+    train(task, folder, checkpoint_every=1, notify=lambda text: print("damaged", text), track=slow)
 
 
 def kill_and_resume(folder, most, rng):
@@ -125,9 +125,7 @@ GOES_ON = {  # slot after which a run is interrupted, and settings with which th
 def test_interrupted_runs_go_on(tmp_path, slot, changes):
     task = job(**changes)
     interrupted_after(task, tmp_path, slot)
-    with pytest.raises(hm.TrainingError, match=f"holds a run that stopped after slot {slot + 1}"):
-        train(task, tmp_path)
-    assert_same(train(task, tmp_path, resume=True), train(task))
+    assert_same(train(task, tmp_path), train(task))
     assert not (tmp_path / "checkpoints").exists()
 
 
@@ -135,28 +133,8 @@ def test_another_strategy_does_not_go_on_with_a_run(tmp_path):
     task = job()
     interrupted_after(task, tmp_path, 5, strategy="vmap")
     with pytest.raises(CheckpointError, match=r"strategy: expected 'vmap' \(as in the folder\), actual 'batched'"):
-        train(task, tmp_path, resume=True, strategy="auto")
-    assert_same(train(task, tmp_path, resume=True, strategy="vmap"), train(task, strategy="vmap"))
-
-
-def test_interrupted_stacks_go_on(tmp_path):
-    one, other = job(), job(**{"learning.aggregation": "renormalized"})
-    jobs = [one, hm.TrainJob(other.scenario, other.trace, seed=3)]
-
-    def press(items, description, total):
-        for item in items:
-            if item == 10:
-                os.kill(os.getpid(), signal.SIGINT)
-            yield item
-
-    settings = hm.TrainSettings(strategy="loop", evaluate_every=3)
-    with pytest.raises(hm.TrainingInterrupted):
-        hm.train_many(jobs, settings, folder=tmp_path, resume=True, track=press)
-    expected = hm.train_many(jobs, settings)
-    for resumed, whole in zip(hm.train_many(jobs, settings, folder=tmp_path, resume=True), expected, strict=True):
-        assert_same(resumed, whole)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["000", "001"]
-    assert_same(hm.train_many(jobs, settings, folder=tmp_path, resume=True)[1], hm.Run.load(tmp_path / "001"))
+        train(task, tmp_path, strategy="auto")
+    assert_same(train(task, tmp_path, strategy="vmap"), train(task, strategy="vmap"))
 
 
 def test_a_second_interrupt_does_not_wait(tmp_path):
@@ -173,7 +151,7 @@ def test_a_second_interrupt_does_not_wait(tmp_path):
         train(job(), tmp_path, track=press_twice, checkpoint_every=2)
     assert not isinstance(caught.value, hm.TrainingInterrupted)
     assert signal.getsignal(signal.SIGINT) is before
-    assert_same(train(job(), tmp_path, resume=True), train(job()))
+    assert_same(train(job(), tmp_path), train(job()))
 
 
 def test_other_threads_train_too(tmp_path):
@@ -223,7 +201,7 @@ def test_damage_is_named_and_passed_over(tmp_path, damage, suffix):
     else:
         damage(damaged)
     told = []
-    resumed = train(task, tmp_path, resume=True, notify=told.append)
+    resumed = train(task, tmp_path, notify=told.append)
     if not (damage is Path.unlink and suffix == ".json"):  # without its JSON it never was a checkpoint
         assert len(told) == 1
         assert str(damaged) in told[0]
@@ -236,28 +214,28 @@ def test_no_whole_checkpoint_is_left(tmp_path):
     for path in folder.glob("*.safetensors"):
         flip(path)
     with pytest.raises(CheckpointError, match=r"13\.safetensors: expected sha256 .* no whole checkpoint is left"):
-        train(task, tmp_path, resume=True)
+        train(task, tmp_path)
 
 
 def test_warned_of_damage_by_default(tmp_path):
     task, folder = stopped(tmp_path)
     truncate(folder / "00000013.safetensors")
     with pytest.warns(UserWarning, match="going on from the checkpoint after slot 12"):
-        train(task, tmp_path, resume=True)
+        train(task, tmp_path)
 
 
 def test_checkpoints_of_other_runs_are_refused(tmp_path):
     task, _ = stopped(tmp_path)
     other = job(**{"learning.learning_rate": 0.02})
     with pytest.raises(CheckpointError, match=r"json: learning\.learning_rate: expected .* actual 0\.02;"):
-        hm.train(other.scenario, task.trace, folder=tmp_path, resume=True, evaluate_every=3)
+        hm.train(other.scenario, task.trace, folder=tmp_path, evaluate_every=3)
     later = hm.simulate(hm.build(task.scenario), hm.plan(hm.build(task.scenario), "uncoordinated"), 1, seed=9)
     with pytest.raises(CheckpointError, match=r"json: seed: expected 0 .* actual 9"):
-        hm.train(task.scenario, later, folder=tmp_path, resume=True, evaluate_every=3)
+        hm.train(task.scenario, later, folder=tmp_path, evaluate_every=3)
     with pytest.raises(CheckpointError, match=r"json: trace: expected"):
-        hm.train(task.scenario, replace(later, seed=0), folder=tmp_path, resume=True, evaluate_every=3)
+        hm.train(task.scenario, replace(later, seed=0), folder=tmp_path, evaluate_every=3)
     with pytest.raises(CheckpointError, match=r"evaluate every: expected 3 \(as in the folder\), actual 5"):
-        hm.train(task.scenario, task.trace, folder=tmp_path, resume=True, evaluate_every=5)
+        hm.train(task.scenario, task.trace, folder=tmp_path, evaluate_every=5)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +256,7 @@ def test_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch, user, f
     with pytest.raises(CheckpointError, match="No space left on device; the one after slot 8 is kept"):
         train(task, tmp_path, checkpoint_every=4)
     monkeypatch.undo()
-    assert_same(train(task, tmp_path, resume=True), train(task))
+    assert_same(train(task, tmp_path), train(task))
 
 
 @contextmanager

@@ -245,7 +245,7 @@ def test_a_resumed_run_remembers_what_was_not_sent(tmp_path, changes):
 
     with pytest.raises(hm.TrainingInterrupted):
         hm.train(scenario, trace, folder=tmp_path, track=press, evaluate_every=2)
-    resumed = hm.train(scenario, trace, folder=tmp_path, resume=True, evaluate_every=2)
+    resumed = hm.train(scenario, trace, folder=tmp_path, evaluate_every=2)
     whole = hm.train(scenario, trace, evaluate_every=2)
     assert torch.equal(resumed.weights, whole.weights)
     np.testing.assert_array_equal(resumed.accuracy, whole.accuracy)

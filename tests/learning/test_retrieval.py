@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import io
-import json
 import os
 import shutil
 import tarfile
@@ -21,7 +20,6 @@ from heliomesh.tasks.retrieval.search import (
     cache_folder,
     is_cached,
     is_started,
-    origin,
     require,
     retrieve,
     verify,
@@ -246,18 +244,14 @@ def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):
     assert cache_folder() == Path.home() / ".cache" / "heliomesh"
 
 
-def test_first_way_that_works_is_used_and_remembered(site, cache):
+def test_first_way_that_works_is_used(site, cache):
     source = toy(online(site, "bad", "/absent"), online(site))
     found = retrieve(source)
-    assert (found.folder, found.way, found.fetched, found.replaced) == (cache / "toy", "official", True, None)
+    assert (found.folder, found.way, found.replaced) == (cache / "toy", "official", None)
     assert {name: (found.folder / name).read_bytes() for name in CONTENT} == CONTENT
-    manifest = json.loads((found.folder / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["way"] == "official"
-    assert manifest["files"]["images"] == {"bytes": 10240, "sha256": pinned("images").sha256}
     assert not any(entry.is_dir() for entry in found.folder.iterdir())
     num_requests = len(site.requests)
-    again = retrieve(source)
-    assert (again.way, again.fetched) == ("official", False)
+    assert retrieve(source).way is None
     assert len(site.requests) == num_requests
 
 
@@ -285,7 +279,7 @@ def test_folder_with_an_archive_and_folder_with_gaps(tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()
     archive = toy_archive(packed_toy(folder / "toy.tgz"))
-    assert retrieve(toy(archives=(archive,)), str(folder)).fetched
+    assert retrieve(toy(archives=(archive,)), str(folder)).way
     (folder / "images").write_bytes(CONTENT["images"])
     with pytest.raises(DatasetError, match=r"mine: expected labels, labels\.gz, actual: no such file"):
         retrieve(toy(), str(folder))
@@ -313,7 +307,7 @@ def test_interrupted_download_starts_anew_in_the_next_call(site, cache):
         retrieve(toy(online(site)))
     assert not (cache / "toy").exists()
     site.cut_after = None
-    assert retrieve(toy(online(site))).fetched
+    assert retrieve(toy(online(site))).way
 
 
 def program(folder, name, script):
@@ -369,7 +363,7 @@ def cached(site):
 
 
 def test_verify_names_the_damaged_file(cached, cache):
-    assert verify(cached).way == "official"
+    assert verify(cached).folder == cache / "toy"
     path = cache / "toy" / "labels"
     path.write_bytes(CONTENT["labels"].replace(b"9", b"8"))
     assert is_cached(cached)  # by size
@@ -387,32 +381,30 @@ def test_verify_names_the_damaged_file(cached, cache):
 def test_get_replaces_damaged_files_and_says_so(cached, cache):
     (cache / "toy" / "labels").write_bytes(b"short")
     found = retrieve(cached)
-    assert found.fetched
+    assert found.way == "official"
     assert "labels: expected 200 bytes, actual: truncated, 5 bytes" in found.replaced
     assert verify(cached)
 
 
 def test_require_reports_the_way_it_used(site, caplog):
     source = toy(online(site))
-    assert require(source).fetched
+    assert require(source).way == "official"
     assert "dataset toy: fetched by way 'official'" in caplog.text
     caplog.clear()
-    assert not require(source).fetched
+    assert require(source).way is None
     assert caplog.text == ""
 
 
 def test_files_put_into_the_cache_by_hand_are_used(cache):
     write_plain(cache / "toy")
-    assert require(toy()).way == "unknown"
-    (cache / "toy" / "manifest.json").write_text("[]", encoding="utf-8")
-    assert origin(toy()) == "unknown"
+    assert require(toy()).way is None
 
 
 def test_leftovers_of_a_killed_process_do_not_matter(cached, cache):
     leftover = cache / "toy" / "incoming" / "unpacked"
     leftover.mkdir(parents=True)
     (cache / "toy" / "images").unlink()
-    assert retrieve(cached).fetched
+    assert retrieve(cached).way == "official"
     assert not leftover.exists()
 
 
@@ -435,8 +427,8 @@ def test_read_only_cache_is_named(cache, site):
 
 def test_right_cache_is_not_written_to(cached, cache):
     (cache / "toy" / ".lock").mkdir()  # nobody can lock, not even root
-    assert retrieve(cached).fetched is False
-    assert require(cached).fetched is False
+    assert retrieve(cached).way is None
+    assert require(cached).way is None
 
 
 def test_processes_wait_for_each_other(site):
@@ -447,4 +439,4 @@ def test_processes_wait_for_each_other(site):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(result.fetched for result in found) == [False, False, False, True]
+    assert [result.way for result in found].count(None) == 3

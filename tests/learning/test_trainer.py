@@ -269,17 +269,15 @@ def test_finished_folders_are_not_trained_again(tmp_path):
     scenario = scenario_of(slots=2)
     trace = trace_of(scenario)
     first = hm.train(scenario, trace, folder=tmp_path)
-    with pytest.raises(hm.TrainingError, match="a finished run"):
-        hm.train(scenario, trace, folder=tmp_path)
-    again = hm.train(scenario, trace, folder=tmp_path, resume=True)
+    again = hm.train(scenario, trace, folder=tmp_path)
     assert again.provenance == first.provenance
     with pytest.raises(hm.TrainingError, match=r"training seed: expected 0 \(as in the folder\), actual 5"):
-        hm.train(scenario, trace, folder=tmp_path, resume=True, seed=5)
+        hm.train(scenario, trace, folder=tmp_path, seed=5)
     other = scenario.override({"name": "other", "learning.learning_rate": 0.3})  # a name decides nothing
     with pytest.raises(
         hm.TrainingError, match=r": learning\.learning_rate: expected [\d.]+ \(as in .*, actual 0\.3;"
     ):
-        hm.train(other, trace, folder=tmp_path, resume=True)
+        hm.train(other, trace, folder=tmp_path)
 
 
 @pytest.mark.parametrize(

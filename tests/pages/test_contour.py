@@ -1,18 +1,13 @@
-"""The picture of a measure over battery capacity and panel, and its page."""
+"""The picture of a measure over battery capacity and panel."""
 
-import base64
-import re
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from matplotlib.contour import ContourSet
 
-import heliomesh as hm
-from heliomesh.pages.colours import GROUNDS
-from heliomesh.pages.contour import DARK, LIGHT, contour, contour_svg
-from heliomesh.pages.page import source_hash
-from heliomesh.pages.sizing_page import sizing_page
+from heliomesh.pages.contour import BEST, BORDER, LINES, WORST, contour, contour_svg
+from heliomesh.pages.drawing import INK, PAPER
 from heliomesh.pages.sizing_words import description
 from heliomesh.studies.sizing import Axes, PairSamples, Prices, Target, search
 from tests.pages.test_colours import contrast
@@ -103,8 +98,6 @@ def test_darkness_and_the_border_of_the_grid_are_told():
     assert "At most 5 % of device slots may be dark." in text
     assert "1 J with 20 cm² (0.7 ± 1.3e-08, 4.0 % dark)" in text
     assert "lies at the border of the grid (smallest battery): nothing beyond was tried." in text
-    page = sizing_page(sizing_of(0.9, dark=0.04), hm.Scenario.load("tiny"), "t")
-    assert page.count("<td>4.0%</td>") == len(AXES.pairs) + len(sizing_of(0.9).smallest)
     assert "dark" not in description(sizing_of(0.9))
 
 
@@ -134,31 +127,11 @@ def test_titles_are_escaped_and_told_to_those_who_cannot_see():
     assert "1 J with 30 cm² (0.5 ±" in root.find(f"{SPACE}desc").text
 
 
-def test_the_page_asks_nobody():
-    scenario = hm.Scenario.load("tiny").override({"name": "</pre><script>"})
-    page = sizing_page(sizing_of(every_pair=False), scenario, "<script>", Prices(1.0, 1.0))
-    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)[1]
-    assert f"default-src 'none'; style-src '{source_hash(style)}'" in page
-    assert "<script" not in page
-    assert "http" not in re.sub(r'http-equiv|src="data:[^"]*"', "", page)
-    assert page.count("<td>not tried</td>") == len(sizing_of(every_pair=False).skipped)
-
-
-@pytest.mark.parametrize("look", [LIGHT, DARK], ids=["light", "dark"])
-def test_all_that_is_drawn_stands_out(look):
-    for ground in (look.worst, look.best):
-        assert contrast(look.ink, ground) >= 4.5
-    for mark in (look.border, look.lines):
-        assert contrast(mark, look.worst) >= 3
-    svg = contour_svg(sizing_of(), "t", look=look)
-    assert look.ink in svg
-    assert look.paper in svg
-
-
-def test_the_page_has_a_picture_for_dark_screens():
-    page = sizing_page(sizing_of(), hm.Scenario.load("tiny"), "t")
-    assert '<source media="(prefers-color-scheme: dark)" srcset="data:' in page
-    dark, light = re.findall(r'="data:image/svg\+xml;base64,([^"]+)"', page)
-    for text, look in ((dark, DARK), (light, LIGHT)):
-        assert look.border in base64.b64decode(text).decode()
-    assert GROUNDS["card"].dark in page
+def test_all_that_is_drawn_stands_out():
+    for ground in (WORST, BEST):
+        assert contrast(INK, ground) >= 4.5
+    for mark in (BORDER, LINES):
+        assert contrast(mark, WORST) >= 3
+    svg = contour_svg(sizing_of(), "t")
+    assert INK in svg
+    assert PAPER in svg

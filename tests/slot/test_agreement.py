@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.jobs.job import Job, trace_key
+from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
 from heliomesh.slot.agreement import agreed
 
@@ -96,11 +96,6 @@ def test_an_agreeing_job_does_not_learn_to_react() -> None:
     agreeing = Job(ring().scenario, "uncoordinated", agree=1, changes=("harvest=0.5@3",))
     with pytest.raises(hm.ScenarioError, match="agree: expected 0 with a reaction to changes"):
         replace(agreeing, reaction="stale")
-
-
-def test_a_packed_runs_trace_is_known_by_its_identity() -> None:
-    job = Job(ring().scenario, "uncoordinated", agree=SLOTS)
-    assert trace_key(job.identity("run")) == job.key("trace")
 
 
 def test_turns_need_no_messages() -> None:

@@ -1,6 +1,5 @@
 """Running the lines of figures: each job once, paired by seed, and on after an interruption."""
 
-import re
 import tomllib
 from dataclasses import replace
 from importlib import import_module
@@ -222,13 +221,9 @@ def test_reproduce_stores_prints_and_does_not_repeat(tmp_path, monkeypatch):
     trained = count(monkeypatch, "begun")
     again = CliRunner().invoke(app, arguments)
     assert (again.exit_code, again.output, trained) == (0, first.output, [])
-    for module in ("heliomesh.jobs.job", "heliomesh.studies.reproduce"):
-        monkeypatch.setattr(f"{module}.versions", lambda: {"torch": "7.1.0", "numpy": "9.0.0"})
-    later = CliRunner().invoke(app, arguments)  # packed runs serve, and it is said what computed them
+    monkeypatch.setattr("heliomesh.jobs.job.versions", lambda: {"torch": "7.1.0", "numpy": "9.0.0"})
+    later = CliRunner().invoke(app, arguments)  # packed runs serve, whatever computed them
     assert (later.exit_code, later.stdout, trained) == (0, first.stdout, [])
-    assert re.search(
-        r"^note: 2 lines were computed with numpy [\d.]+ and torch [\d.]+, not numpy 9.0 and", later.stderr
-    )
 
 
 def test_reproduce_plans_first_where_asked(tmp_path, monkeypatch):

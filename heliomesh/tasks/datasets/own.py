@@ -74,33 +74,27 @@ def _read_npz(path: Path) -> dict[str, Array]:
 def _read_images(folder: Path) -> tuple[dict[str, Array], int]:
     """Arrays of all images, inputs (sample, channel, height, width) uint8, and the number of classes."""
     classes = _classes(folder / "train")
-    unknown = [name for name in _classes(folder / "test") if name not in classes]
-    if unknown:
-        known = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
-        place, expected = folder / "test" / unknown[0], f"one of the classes in train ({known})"
-        raise DatasetError(place, expected, f"class {unknown[0]!r}")
-    arrays: dict[str, Array] = {}
-    shape: tuple[int, ...] | None = None
-    for part in ("train", "test"):
-        listed = [(path, label) for label, name in enumerate(classes) for path in _visible(folder / part / name)]
-        images: list[Array] = []
-        for path, _ in listed:
-            image = _read_image(path)
-            if shape is None:
-                shape = image.shape
-                num_bytes = 5 * len(listed) * image.size
-                check_fits(str(folder), num_bytes, DEFAULT_LIMIT_GIB, "use fewer or smaller images")
-            expected = f"(channel, height, width) {shape} as in the first image"
-            DatasetError.when(image.shape != shape, path, expected, f"shape {image.shape}")
-            images.append(image)
+    for name in _classes(folder / "test"):
+        expected = f"one of the classes in train ({', '.join(classes)})"
+        DatasetError.when(name not in classes, folder / "test" / name, expected, f"class {name!r}")
+    listed = {
+        part: [(path, label) for label, name in enumerate(classes) for path in _visible(folder / part / name)]
+        for part in ("train", "test")
+    }
+    for part, images in listed.items():
         DatasetError.when(not images, folder / part, "at least one image", "number 0")
-        arrays[f"{part}_inputs"] = np.stack(images)
-        arrays[f"{part}_labels"] = np.array([label for _, label in listed])
+    first = _read_image(listed["train"][0][0])
+    num_bytes = 5 * sum(map(len, listed.values())) * first.size
+    check_fits(str(folder), num_bytes, DEFAULT_LIMIT_GIB, "use fewer or smaller images")
+    arrays: dict[str, Array] = {}
+    for part, images in listed.items():
+        arrays[f"{part}_inputs"] = np.stack([_read_image(path, first.shape) for path, _ in images])
+        arrays[f"{part}_labels"] = np.array([label for _, label in images])
     return arrays, len(classes)
 
 
-def _read_image(path: Path) -> Array:
-    """Pixels of one image; (channel, height, width) uint8."""
+def _read_image(path: Path, shape: tuple[int, ...] | None = None) -> Array:
+    """Pixels of one image; (channel, height, width) uint8. Refuses another shape than that of the first."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -110,7 +104,10 @@ def _read_image(path: Path) -> Array:
         raise DatasetError(path, f"an image ({', '.join(_FORMATS)})", f": {error}") from None
     expected = "a grey or colour image of 8 bits without transparency"
     DatasetError.when(mode not in _GREY + _COLOUR, path, expected, f"mode {mode}")
-    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    pixels = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    expected = f"(channel, height, width) {shape} as in the first image"
+    DatasetError.when(shape not in (None, pixels.shape), path, expected, f"shape {pixels.shape}")
+    return pixels
 
 
 def _classes(folder: Path) -> list[str]:

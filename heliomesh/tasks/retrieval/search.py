@@ -1,10 +1,8 @@
 """The search for a dataset: the cache, then the addresses that its source knows; and what is in the cache.
 
-The cache holds the dataset's own files, unpacked. Their checksums are in the code, so every load checks them, and a
-`manifest.json` beside them says by which way they came.
+The cache holds the dataset's own files, unpacked. Their checksums are in the code, so every load checks them.
 """
 
-import json
 import logging
 import os
 import shutil
@@ -16,7 +14,6 @@ from heliomesh.common.durable import alone_in, check_held
 from heliomesh.tasks.dataset import DatasetError
 from heliomesh.tasks.retrieval.source import Address, Package, Progress, Source, silent, take
 
-_MANIFEST = "manifest.json"
 _log = logging.getLogger(__name__)
 
 
@@ -25,8 +22,7 @@ class Found:
     """A dataset's files, verified, and how they got there."""
 
     folder: Path
-    way: str  # the way that brought the files to the cache
-    fetched: bool = False  # whether that was just now
+    way: str | None = None  # the way that brought them just now; None: they were in the cache
     replaced: str | None = None  # what was wrong with the files that were in the cache before
 
 
@@ -50,20 +46,11 @@ def is_started(source: Source) -> bool:
     return any((_place(source) / pinned.name).exists() for pinned in source.files)
 
 
-def origin(source: Source) -> str:
-    """The way that brought the cached files."""
-    try:
-        manifest = json.loads((_place(source) / _MANIFEST).read_text(encoding="utf-8"))
-        return str(manifest["way"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "unknown"  # files put there by hand have no manifest
-
-
 def verify(source: Source) -> Found:
     """Check all cached files against their checksums; raises DatasetError naming the first that is wrong."""
     damage = _damage(source)
     DatasetError.when(damage is not None, f"{damage}; get it again by: heliomesh data get {source.name}", "")
-    return Found(_place(source), origin(source))
+    return Found(_place(source))
 
 
 def _damage(source: Source) -> str | None:
@@ -99,12 +86,12 @@ def retrieve(source: Source, way: str | None = None, progress: Progress = silent
     ways = source.ways if way is None else (_chosen(source, way),)
     folder = _place(source)
     if way is None and _damage(source) is None:  # before the lock: a cache that is right may be read-only
-        return Found(folder, origin(source))
+        return Found(folder)
     try:
         with alone_in(folder, wait=True):  # other processes wait
             damage = _damage(source)
             if way is None and damage is None:  # another process was faster
-                return Found(folder, origin(source))
+                return Found(folder)
             return _first(source, ways, folder, damage if is_started(source) else None, progress)
     except OSError as error:
         actual = f": {error.strerror}; choose another by the environment variable HELIOMESH_DATA"
@@ -126,8 +113,8 @@ def _first(
     for way in ways:
         name, place = (str(way), way) if isinstance(way, Path) else (way.name, way.place)
         try:
-            _fetch(source, way, name, folder, progress)
-            return Found(folder, name, fetched=True, replaced=replaced)
+            _fetch(source, way, folder, progress)
+            return Found(folder, name, replaced)
         except (DatasetError, OSError) as error:
             reasons.append(f"{name} ({place}): {error}")
     files = ", ".join(pinned.name for pinned in source.files)
@@ -137,7 +124,7 @@ def _first(
     raise DatasetError("\n  - ".join(lines))
 
 
-def _fetch(source: Source, way: Address | Package | Path, name: str, folder: Path, progress: Progress) -> None:
+def _fetch(source: Source, way: Address | Package | Path, folder: Path, progress: Progress) -> None:
     """Bring the files, verify them and only then give them their names."""
     incoming = folder / "incoming"
     shutil.rmtree(incoming, ignore_errors=True)  # of a process that was killed: we hold the lock
@@ -150,13 +137,10 @@ def _fetch(source: Source, way: Address | Package | Path, name: str, folder: Pat
                 way.bring(Path(downloads), progress)
                 take(source, Path(downloads), incoming)
         source.check(incoming)
-        files = {pinned.name: {"bytes": pinned.num_bytes, "sha256": pinned.sha256} for pinned in source.files}
-        manifest = json.dumps({"dataset": source.name, "way": name, "files": files}, indent=2)
-        (incoming / _MANIFEST).write_text(f"{manifest}\n", encoding="utf-8")
         check_held()
-        for arrived in (*files, _MANIFEST):
-            with (incoming / arrived).open("rb") as file:
+        for pinned in source.files:
+            with (incoming / pinned.name).open("rb") as file:
                 os.fsync(file.fileno())
-            (incoming / arrived).replace(folder / arrived)
+            (incoming / pinned.name).replace(folder / pinned.name)
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
