@@ -55,7 +55,6 @@ CHANGES: Mapping[str, tuple[str, str]] = {  # from one to the other
     "agreement": ("none", f"last {AGREE_SLOTS} slots"),
     "plan": ("receiver", "contributions"),
 }
-NONE = "none of them"  # of the changes
 UPDATE: Mapping[str, Any] = {"learning.aggregation": "update", "network.mixing": "lazy-metropolis"}
 
 
@@ -103,7 +102,7 @@ def learning(quick: bool) -> list[Line]:
     return found
 
 
-@experiment("The parts of planning for learning, Fashion-MNIST", NONE)
+@experiment("The parts of planning for learning, Fashion-MNIST", label_of(frozenset()), shared=True)
 def parts(quick: bool) -> list[Line]:
     """What are the aggregation rule, separate actions, an agreement phase and the plan worth, each on its own?"""
     subsets = [frozenset(some) for size in range(len(CHANGES) + 1) for some in combinations(CHANGES, size)]
@@ -112,9 +111,7 @@ def parts(quick: bool) -> list[Line]:
         for made in subsets if name == "ring10" else ():
             rule, actions, _, planner = (pair[one in made] for one, pair in CHANGES.items())
             terms = {"learning.aggregation": rule, "energy.actions": actions}
-            scheme = Scheme(
-                " + ".join(sorted(made)) or NONE, planner, {}, terms, AGREE_SLOTS if "agreement" in made else 0
-            )
+            scheme = Scheme(label_of(made), planner, {}, terms, AGREE_SLOTS if "agreement" in made else 0)
             found.append(FASHION_MNIST.line(quick, scheme, setting, changes, partition))
     return found
 

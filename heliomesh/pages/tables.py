@@ -6,6 +6,8 @@
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
+
 from heliomesh.common.durable import make_folder, write_text
 from heliomesh.pages.figures import draw
 from heliomesh.pages.intervals import cell, markdown_table
@@ -37,7 +39,7 @@ def figure_text(figure: Figure) -> str:
     if figure.absent:
         of_all = len(figure.results) + len(figure.absent)
         lines += [f"{len(figure.absent)} of {of_all} lines are not there yet.", ""]
-    lines += [*_table(figure), *_comparisons(figure), *_radio(figure)]
+    lines += [*_table(figure), *_comparisons(figure), *_radio(figure), *_shares(figure)]
     made = sorted({result.computed_with for result in figure.results} - {""})
     # in letters that no page obeys
     plain = ["".join(letter for letter in one if letter.isalnum() or letter in " .,+-_") for one in made]
@@ -92,6 +94,17 @@ def _radio(figure: Figure) -> list[str]:
         rows.append([one.line.setting, one.label, cell(interval(joule), ".1f"), cell(interval(own), ".3f"), times])
     head = f"setting | scheme | joule on radio | accuracy % per joule on radio | against {figure.against}"
     return markdown_table(head, rows)
+
+
+def _shares(figure: Figure) -> list[str]:
+    """What each of several changes is worth, averaged over all orders in which they can be made."""
+    found = {
+        setting: {**worth, "all together": np.sum(list(worth.values()), axis=0)}
+        for setting, worth in figure.shares.items()
+    }
+    rows = [[setting, *(cell(interval(one), "+.2f") for one in worth.values())] for setting, worth in found.items()]
+    heads = ["points by change (Shapley)", *next(iter(found.values()), {})]
+    return markdown_table(" | ".join(heads), rows) if rows else []
 
 
 def _tested(estimate: Estimate) -> tuple[str, str]:

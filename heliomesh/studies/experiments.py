@@ -55,6 +55,7 @@ class Experiment:
     place: str | None = None  # what the horizontal axis shows; None: slots
     of_paper: str | None = None  # which of the paper's figures it is
     radio: bool = False  # whether it is about joules spent on sending
+    shared: bool = False  # whether lines named by their changes are all sets of these, see `decomposition.py`
     earlier: "Experiment | None" = None  # whose published results are shown until all lines are there
 
     def lines(self, quick: bool) -> list[Line]:

@@ -6,6 +6,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from heliomesh.common.arguments import checked
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
@@ -14,6 +17,7 @@ from heliomesh.learning.precision import check_precision
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.strategy import check_strategy
 from heliomesh.model.problem import torch_device
+from heliomesh.studies.decomposition import changes_of, shapley_values
 from heliomesh.studies.experiments import Experiment, experiments
 from heliomesh.studies.line import Line
 from heliomesh.studies.results import Against, Paired, Result, Trend, compared, result_of, stored_runs, trends
@@ -33,6 +37,16 @@ class Figure:
     results: tuple[Result, ...]
     absent: tuple[Line, ...] = ()  # lines that were not run yet, or not with the planner as it is now
     radio: bool = False  # whether it is about joules spent on sending
+    shared: bool = False  # whether its lines are all sets of some changes
+
+    @property
+    def shares(self) -> dict[str, dict[str, npt.NDArray[np.float64]]]:
+        """Points that each change is worth, whatever the order, by setting with all sets; (seed,) by change."""
+        score: dict[str, dict[frozenset[str], npt.NDArray[np.float64]]] = {}
+        for one in self.results if self.shared else ():
+            score.setdefault(one.line.setting, {})[changes_of(one.label)] = one.accuracy
+        incomplete = {line.setting for line in self.absent}
+        return {setting: shapley_values(own) for setting, own in score.items() if setting not in incomplete}
 
     @property
     def comparisons(self) -> list[Paired]:
@@ -131,4 +145,4 @@ def _figure(one: Experiment, store: Store, quick: bool, training: TrainSettings)
     results = tuple(result_of(line, runs) for line, runs in found if runs is not None)
     absent = tuple(line for line, runs in found if runs is None)
     title = f"{one.title} (quick version, {lines[0].scenario.learning.dataset})" if quick else one.title
-    return Figure(one.name, title, one.place, one.against, results, absent, one.radio)
+    return Figure(one.name, title, one.place, one.against, results, absent, one.radio, one.shared)
