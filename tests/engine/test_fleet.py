@@ -490,7 +490,6 @@ def test_a_death_during_planning_is_said() -> None:
             "one of bids, decentralized, fixed_fraction, skiptrain, turns, uncoordinated, actual value 'decent",
         ),
         ("decentralized", {"form": "literal"}, "option.form: expected 'default' in a fleet"),
-        ("decentralized", {"sweeps": 2}, "option.sweeps: expected 1 in a fleet"),
         ("decentralized", {"share_tables": True}, "option.share_tables: expected false in a fleet"),
         ("uncoordinated", {"rounds": 2}, "uncoordinated option.rounds"),
         ("bids", {"passes": 0}, "bids option.passes: expected at least 1 for devices"),

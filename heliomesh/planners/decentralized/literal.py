@@ -19,11 +19,11 @@ from torch import Tensor
 
 from heliomesh.grid.after_spending import spread_actions
 from heliomesh.grid.contraction import expectation
-from heliomesh.model.factor import Factor, Variable, action, energy, total
+from heliomesh.model.factor import Factor, Variable, action, energy
 from heliomesh.model.policy import Track, state_variables
 from heliomesh.model.problem import Problem
 from heliomesh.model.symmetry import Role
-from heliomesh.planners.decentralized.device_step import action_table
+from heliomesh.planners.decentralized.device_step import DeviceStep, action_table
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 
 # Q_i^r: weight of each (source device l, devices not replaced by defaults in Q_l)
@@ -155,7 +155,7 @@ class Literal:
                         laws[variable.owner] = law.restrict(self._defaults_outside(law.scope[:-1], members))
                     term = term.average(laws[variable.owner], over=[variable])
             terms.append(term.scaled(weight))
-        return softmin_policy(self.problem, device, total(terms), self.gamma)
+        return DeviceStep(self.problem, self.areas[device]).improved(terms, self.gamma)
 
     def _defaults_outside(self, scope: tuple[Variable, ...], seen: frozenset[int]) -> dict[Variable, int]:
         """Default values of all variables of a scope that belong to no device in ``seen``."""
@@ -169,16 +169,6 @@ def uniform_policy(problem: Problem, device: int) -> Factor:
     """π¹: uniform over feasible actions; scope (own energy, own action)."""
     feasible = problem.feasible[device].to(problem.dtype)
     return Factor((energy(device), action(device)), feasible / feasible.sum(-1, keepdim=True))
-
-
-def softmin_policy(problem: Problem, device: int, expected: Factor, gamma: float) -> Factor:
-    """Logit policy exp(−γ E[Q]) over feasible actions; the own action is the last axis."""
-    own = action(device)
-    states = tuple(dict.fromkeys([*(v for v in expected.scope if v != own), energy(device)]))
-    scope = (*states, own)
-    feasible = Factor((energy(device), own), problem.feasible[device]).aligned(scope)
-    score = (-gamma * expected.aligned(scope)).masked_fill(~feasible, -torch.inf)
-    return Factor(scope, torch.softmax(score, dim=-1))
 
 
 def _distance(first: Factor, second: Factor) -> float:

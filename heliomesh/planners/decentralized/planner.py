@@ -43,7 +43,6 @@ class Options(EndlessOptions):
     )
     damping: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="default form: weight of the new policy")
     order: Literal["turns", "simultaneous"] = Field("turns", description="default form: who updates together")
-    sweeps: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="default form: passes over the horizon")
     default_action: Annotated[int, Field(ge=0)] = Field(0, description="literal: action of devices out of sight")
     default_battery: Literal["full", "empty"] = Field("full", description="literal: battery of devices out of sight")
     default_gain: Literal["worst", "median", "best"] = Field(
@@ -122,7 +121,7 @@ def _plan(context: PlannerContext[Options]) -> Plan:
     tables: Sequence[Mapping[int, Tensor] | Sequence[Tensor]]  # [slot][representative]
     if default:
         gammas = rising_gammas(options, rounds)
-        form = Consistent(problem, areas, role, colour, gammas, options.damping, options.sweeps)
+        form = Consistent(problem, areas, role, colour, gammas, options.damping)
         scopes, tables, residual = form.run(context.track)
     else:
         gamma = theorem_gamma(problem) if options.gamma == "theorem" else options.gamma or 100.0
@@ -233,11 +232,11 @@ def local_overhead(
 
     Offline, in the literal form, each round of each slot index every device sends its Q table and its policy to its
     k-hop neighbourhood. In the default form, each round (soft or best response) of each slot index, a device is told
-    a share of its Q by every device whose cost its action enters, and tells these its new policy; between sweeps it
-    tells its neighbourhood its energy law. Every table has a frame of fixed length, with room for all states that it
-    can depend on. Online, every slot each device is told one byte per state variable of its neighbourhood.
+    a share of its Q by every device whose cost its action enters, and tells these its new policy. Every table has a
+    frame of fixed length, with room for all states that it can depend on. Online, every slot each device is told one
+    byte per state variable of its neighbourhood.
     """
-    count, exchanges = len(problem.actions), options.sweeps * (rounds + num_best_responses(rounds, turns))
+    count, exchanges = len(problem.actions), rounds + num_best_responses(rounds, turns)
     own = 1 + (problem.harvest.law.num_weather > 1)  # bytes of a device's energy state
     offline, online, largest, paper = 0, 0.0, 0, 0
     for area, scope in zip(areas, scopes, strict=True):
@@ -248,7 +247,6 @@ def local_overhead(
             sent = hops * rounds * (q_entries + policy_entries)
         else:
             sent = exchanges * _entries_per_exchange(problem, areas, scopes, area, policy_entries)
-            sent += (options.sweeps - 1) * hops * problem.num_energy
         offline += sent * problem.unrolled_slots * BYTES_ON_AIR if rounds else 0
         if len(scope) > 1:  # states of its neighbourhood, a byte each over single hops
             online += sum(far * (len(problem.sites_into(member)) + own) for member, far in area.members.items())
