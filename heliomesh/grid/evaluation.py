@@ -71,10 +71,7 @@ def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = 
     # actions and the energies they leave
     per_state = 8.0 * (8 * problem.num_devices + 2 * len(problem.actions) * problem.num_devices + 8)
     check_fits(
-        "exact evaluation",
-        largest * per_state,
-        memory_gib,
-        "lower the levels or the devices, or use hm.simulate",
+        "exact evaluation", largest * per_state, memory_gib, "lower the levels or the devices, or use hm.simulate"
     )
     return sum(_part_cost(problem, policy, part) for part in parts) / problem.slots
 
@@ -115,12 +112,7 @@ def _part_cost(problem: Problem, policy: ActionPolicy, part: Part) -> float:
 
 
 def _expected(
-    problem: Problem,
-    part: Part,
-    factors: list[Factor],
-    future: Factor,
-    state: dict[Variable, Tensor],
-    prob: Tensor,
+    problem: Problem, part: Part, factors: list[Factor], future: Factor, state: dict[Variable, Tensor], prob: Tensor
 ) -> Tensor:
     """Σ over joint actions of probability × (cost + future value) in every state; (state,)."""
     expected = torch.zeros(len(prob), dtype=problem.dtype, device=problem.device)

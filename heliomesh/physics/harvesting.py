@@ -235,9 +235,7 @@ def memoryless(
     )
 
 
-def marginal_atoms(
-    samples: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def marginal_atoms(samples: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Compress samples to at most 64 values with probabilities: means of equal shares of the sorted samples."""
     values, counts = np.unique(samples, return_counts=True)
     if len(values) <= _MAX_ATOMS:

@@ -15,14 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, at_most_a_float, check_fits, entries
-from heliomesh.grid.exact import (
-    backward_induction,
-    code_type,
-    decode,
-    expected_first,
-    induction_bytes,
-    part_terms,
-)
+from heliomesh.grid.exact import backward_induction, code_type, decode, expected_first, induction_bytes, part_terms
 from heliomesh.model.factor import Variable, energy
 from heliomesh.model.overhead import Talk, central_overhead, central_talk
 from heliomesh.model.planner_context import PlannerContext

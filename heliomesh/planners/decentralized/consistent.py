@@ -36,14 +36,7 @@ from heliomesh.planners.decentralized.device_step import (
 )
 from heliomesh.planners.decentralized.literal import uniform_policy
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
-from heliomesh.planners.decentralized.shares import (
-    Pair,
-    Reader,
-    Scope,
-    action_first,
-    share_batches,
-    stored,
-)
+from heliomesh.planners.decentralized.shares import Pair, Reader, Scope, action_first, share_batches, stored
 
 Tables = Mapping[int, Factor]  # one per representative
 _MOST_BEST_RESPONSES = 4  # rounds of pure best responses after the soft ones
