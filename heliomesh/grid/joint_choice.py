@@ -66,7 +66,8 @@ class JointChoice(ActionPolicy):
 
     def tables_ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> TablesAhead:
         """The same by NumPy, in several slots of which all but the batteries is known."""
-        missed = [self.coordination.costs_ahead(group, channel_level) for group in self.coordination.groups]
+        levels, one = channel_level.flatten(0, 1), self.coordination
+        missed = [one.observed(g, levels).unflatten(0, channel_level.shape[:2]).numpy() for g in one.groups]
         return lambda number, _: [cost[number] for cost in missed]
 
     @property

@@ -8,20 +8,15 @@ receivers miss plus one idle term per device.
 import torch
 from torch import Tensor
 
-from heliomesh.model.factor import Factor, Variable, action, site, total
+from heliomesh.model.factor import Factor, action, site, total
 from heliomesh.model.policy import Weights
 from heliomesh.model.problem import Problem
 
 
-def receiver_scope(problem: Problem, receiver: int) -> tuple[Variable, ...]:
-    """What the packets into a receiver depend on: its sites and the actions it hears."""
-    return (*map(site, problem.sites_into(receiver)), *map(action, problem.heard_by(receiver)))
-
-
 def edge_errors(problem: Problem, receiver: int) -> dict[int, Factor]:
-    """Packet error rate q_ij into receiver i from each neighbour j, over the receiver's scope."""
+    """Packet error rate q_ij into receiver i from each neighbour j, over its sites and the actions that it hears."""
     topology, link = problem.topology, problem.link
-    scope = receiver_scope(problem, receiver)
+    scope = (*map(site, problem.sites_into(receiver)), *map(action, problem.heard_by(receiver)))
     received = {}
     for sender in topology.neighbours[receiver]:
         edge = topology.edge(receiver, sender)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from heliomesh.common.memory_limit import entries
 from heliomesh.model.problem import Problem
-from heliomesh.model.workload import transmit_second
+from heliomesh.model.workload import check_duty_cycle, transmit_second
 from heliomesh.physics.storage import by_device
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.schema import Energy
@@ -77,18 +77,10 @@ _HEADER_BYTE = 12.0  # preamble, address and check sum: 10 bytes by Bluetooth LE
 def paid_talk(problem: Problem, policy: object) -> Talk | None:
     """Messages of a policy, if batteries pay for them; raises ScenarioError where a duty cycle is too short."""
     talk: Talk | None = getattr(policy, "talk", None) if is_paid(problem) else None
-    energy = problem.scenario.energy
-    share = energy.duty_cycle
-    if talk is None or share is None:
-        return talk
-    second = transmit_second(problem.scenario) + float(on_air_second(energy, talk.sent_byte, talk.sent).max())
-    if not second <= share * energy.slot_second * (1 + _DUST):
-        expected = f"at least the share of a slot that an update and messages are on air, {second:.4g} s"
-        raise ScenarioError("energy.duty_cycle", f"{expected} of {energy.slot_second:g} s", f"value {share:g}")
+    if talk is not None:
+        second = float(on_air_second(problem.scenario.energy, talk.sent_byte, talk.sent).max())
+        check_duty_cycle(problem.scenario, transmit_second(problem.scenario) + second, "an update and messages are")
     return talk
-
-
-_DUST = 1e-9  # of a slot, for rounded sums
 
 
 def refuse_uncounted(

@@ -15,7 +15,7 @@ value, as the planner `prices` has it, takes their place.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from typing import Annotated, NamedTuple
@@ -197,12 +197,13 @@ def _by_tables(context: PlannerContext[Options], coordination: Coordination, mes
     policy = ReceiverTables(own, coordination, grids, tables, kind_of, None, options.rounds, messages)
     levels = ", ".join(f"{grid.battery.levels} for {heard}" for heard, grid in sorted(grids.items()))
     note = f"{len(tables)} different tables; battery levels by devices heard: {levels or 'none'}"
-    made = _as_plan(policy, note, max((table.numel() for table in tables), default=0))
-    return replace(made, converged=all(settled for _, settled in solved))
+    largest, settled = max((table.numel() for table in tables), default=0), all(settled for _, settled in solved)
+    return _as_plan(policy, note, largest, settled)
 
 
-def _as_plan(policy: ReceiverTables, note: str, table_entries: int) -> Plan:
-    return Plan("receiver", policy, rounds=policy.rounds, overhead=policy.overhead(table_entries), notes=(note,))
+def _as_plan(policy: ReceiverTables, note: str, table_entries: int, settled: bool) -> Plan:
+    overhead = policy.overhead(table_entries)
+    return Plan("receiver", policy, converged=settled, rounds=policy.rounds, overhead=overhead, notes=(note,))
 
 
 def _by_values(context: PlannerContext[Options], coordination: Coordination, messages: int) -> Plan:
@@ -218,8 +219,8 @@ def _by_values(context: PlannerContext[Options], coordination: Coordination, mes
     none = {group.offset: torch.full_like(group.receivers, -1) for group in coordination.groups}
     policy = ReceiverTables(problem, coordination, {}, (), none, found.futures, options.rounds, messages)
     note = f"no tables: devices' own values, {problem.battery.levels} battery levels"
-    made = _as_plan(policy, note, found.futures.shape[0] * found.futures.shape[2])
-    return replace(made, converged=found.converged) if problem.endless else made
+    settled = found.converged or not problem.endless
+    return _as_plan(policy, note, found.futures.shape[0] * found.futures.shape[2], settled)
 
 
 _OWN_LEVELS = 41

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,6 @@ from heliomesh.model.threads import fitting_threads
 from heliomesh.scenario.errors import refuse
 from heliomesh.simulation.blocks import for_every_slot, run_blocks
 from heliomesh.simulation.slot_loop import Slot
-
-if TYPE_CHECKING:
-    import xarray
 
 _FORMAT = 1
 _EPISODES_AT_ONCE = 256
@@ -147,19 +144,6 @@ class Trace:
             raise TraceError("slots", f"at most {self.scheduled.shape[1]}", f"value {slots}")
         length = {"slot": slots, "moment": slots + 1}
         return replace(self, **{c.name: getattr(self, c.name)[:, : length[c.axes[1]]] for c in self.recorded})
-
-    def to_xarray(self) -> "xarray.Dataset":
-        """The arrays with named axes, coordinates and units; needs `pip install heliomesh[xarray]`."""
-        try:
-            import xarray
-        except ImportError:
-            raise ModuleNotFoundError("xarray is not installed. Run `pip install heliomesh[xarray]`.") from None
-        own = self.columns
-        arrays = {c.name: (c.axes, getattr(self, c.name), {"units": c.unit, "long_name": c.meaning}) for c in own}
-        axes = {axis: size for c in own for axis, size in zip(c.axes, getattr(self, c.name).shape, strict=True)}
-        coords = {axis: np.arange(size) for axis, size in axes.items()}
-        dataset = xarray.Dataset(arrays, coords).set_coords(["edge_receiver", "edge_sender"])
-        return dataset.assign_attrs(planner=self.planner, seed=self.seed, scenario=self.scenario_toml)
 
     @checked
     def save(self, path: str | Path) -> None:

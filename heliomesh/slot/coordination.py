@@ -114,12 +114,6 @@ class Coordination:
         remedy = "lower the degree or the power levels, or use the planner 'prices' with coordinate = false"
         check_fits("joint actions heard by one receiver", largest, memory_gib, remedy)
 
-    def costs_ahead(self, group: Group, channel_level: Tensor) -> Floats:
-        """`observed` of several slots, whose channels are (slot, batch, site); (slot, batch, receiver, joint)."""
-        missed = self.observed(group, channel_level.flatten(0, 1))
-        found: Floats = missed.reshape(*channel_level.shape[:2], *missed.shape[1:]).numpy()
-        return found
-
     def observed(self, group: Group, channel_level: Tensor) -> Tensor:
         """f_i of a group for observed channels; (batch, receiver, joint action)."""
         problem = self.problem

@@ -127,7 +127,7 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
         ),
         ("fixed_fraction", {"share": 0.9}, {**SEPARATE, **PATH, **UNLIKE}),
         ("uncoordinated", {}, PLACES),
-        ("turns", {"most_loss": 0.3, "last_slots": 2}, {"energy.actions": "separate", **PATH, **UNLIKE}),
+        ("turns", {"power_watt": 1.0, "last_slots": 2}, {"energy.actions": "separate", **PATH, **UNLIKE}),
         ("turns", {}, {"link.half_duplex": True}),
         ("decentralized", {"rounds": 2}, {**PATH, **UNLIKE}),
         ("uncoordinated", {}, {**PATH, **UNLIKE, **LOSSY}),
