@@ -130,6 +130,5 @@ def check_size(problem: Problem, policy: Policy) -> None:
         (p.num_devices, count, p.harvest.law.num_weather, len(p.actions))
         for p, count in ((planned, slots), (problem, problem.slots))
     ]
-    if shapes[0] != shapes[1]:
-        names = "devices, slots, weather levels and actions"
-        raise ScenarioError("plan", f"one for {shapes[1]} {names}", f"value {shapes[0]}")
+    names = "devices, slots, weather levels and actions"
+    refuse(shapes[0] != shapes[1], "plan", f"one for {shapes[1]} {names}", f"value {shapes[0]}")

@@ -178,9 +178,8 @@ class Remembers(Protocol):
 
 def refuse_memory(policy: Policy, planner: str, what: str) -> None:
     """Raise ScenarioError for a policy that remembers; ``what`` cannot hand its memory on from slot to slot."""
-    if isinstance(policy, Remembers):
-        expected = f"a plan that remembers nothing of earlier slots, as {what} needs"
-        raise ScenarioError("planner", expected, f"value {planner!r}")
+    expected = f"a plan that remembers nothing of earlier slots, as {what} needs"
+    refuse(isinstance(policy, Remembers), "planner", expected, f"value {planner!r}")
 
 
 def decided(problem: Problem, policy: Policy, slot: int, seen: Observation) -> Decision:

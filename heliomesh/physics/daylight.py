@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heliomesh.physics.harvesting import marginal_atoms
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -208,11 +208,10 @@ def position_of(second: Array, day: str | None, since_midnight: float) -> int:
     text = np.datetime_as_string(second.astype("datetime64[s]"), unit="D")
     same_day = np.char.endswith(text, day or "")
     found = np.flatnonzero(same_day & (second % 86400 >= since_midnight))
-    if not len(found):
-        asked = f"{day}T{clock_time(since_midnight / 3600)}"
-        raise ScenarioError(
-            "harvest.start", f"a day and time of the data, {text[0]} to {text[-1]}", f"value {asked!r}"
-        )
+    asked = f"{day}T{clock_time(since_midnight / 3600)}"
+    refuse(
+        not len(found), "harvest.start", f"a day and time of the data, {text[0]} to {text[-1]}", f"value {asked!r}"
+    )
     return int(found[0])
 
 

@@ -215,10 +215,9 @@ def _samples(ghi: "Ghi", settings: Settings) -> tuple[SunSamples, list[str]]:
     chosen = ghi[months.isin(settings.months)]
     second = seconds(chosen)
     step_second = daylight.step_of(second)
-    if not step_second:
-        known = sorted(months.unique().tolist())
-        expected = f"a month with samples at two times or more; the data have months {known}"
-        raise ScenarioError("harvest.month", expected, f"value {settings.month}")
+    known = sorted(months.unique().tolist())
+    expected = f"a month with samples at two times or more; the data have months {known}"
+    refuse(not step_second, "harvest.month", expected, f"value {settings.month}")
     hour = (second % 86400 + _TINY) / 3600
     inside = (settings.hours[0] <= hour) & (hour < settings.hours[1])
     expected = f"a window with samples of the data, which come every {step_second / 60:g} minutes"
@@ -234,9 +233,8 @@ def _window(settings: Settings, scenario: Scenario) -> DayWindow:
     if settings.law == "trace" or settings.start == "random":
         return DayWindow(first, end - first, slots, slot_second)
     _, clock = daylight.day_and_clock(str(settings.start))
-    if not first <= clock < end:
-        expected = f"a time within harvest.hours = {list(settings.hours)}"
-        raise ScenarioError("harvest.start", expected, f"value {settings.start!r}")
+    expected = f"a time within harvest.hours = {list(settings.hours)}"
+    refuse(not first <= clock < end, "harvest.start", expected, f"value {settings.start!r}")
     return DayWindow(first, end - first, slots, slot_second, int((clock - first + _TINY) // slot_second))
 
 
@@ -247,9 +245,8 @@ def _by_slot(samples: SunSamples, window: DayWindow, settings: Settings) -> SunS
         expected = f"expected slots so long that the trace has at most {_MAX_TRACE} values"
         raise ScenarioError("energy.slot_second", f"{expected}, actual number {values}")
     found = daylight.slot_means(samples, window)
-    if not len(found.ghi):
-        expected = f"a window where slots of {window.slot_second:g} s meet samples"
-        raise ScenarioError("harvest.hours", expected, f"value {list(settings.hours)}")
+    expected = f"a window where slots of {window.slot_second:g} s meet samples"
+    refuse(not len(found.ghi), "harvest.hours", expected, f"value {list(settings.hours)}")
     return found
 
 
