@@ -19,6 +19,7 @@ from heliomesh.grid.after_spending import EnergyAfterAction, Floats, Ints, Numpy
 from heliomesh.model.endless import EndlessOptions
 from heliomesh.model.overhead import Overhead, Talk, coordination_talk, online_overhead
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation
+from heliomesh.scenario.section import Rounds
 from heliomesh.slot.coordination import Coordination, Tables
 
 TablesAhead = Callable[[int, Floats], list[Floats]]  # a slot's place among those prepared, and batteries [J]
@@ -27,8 +28,8 @@ TablesAhead = Callable[[int, Floats], list[Floats]]  # a slot's place among thos
 class RoundsOptions(EndlessOptions):
     """Options of planners whose devices settle slots by message rounds."""
 
-    sweeps: Annotated[int, Field(ge=1, le=100_000)] = Field(30, description="most sweeps of best responses")
-    rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(8, description="most coordinate rounds per slot")
+    sweeps: Rounds = Field(30, description="most sweeps of best responses")
+    rounds: Rounds = Field(8, description="most coordinate rounds per slot")
     messages: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
         None, description="min-sum rounds before them; default 10 under half duplex, else none"
     )
@@ -66,8 +67,9 @@ class JointChoice(ActionPolicy):
 
     def tables_ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> TablesAhead:
         """The same by NumPy, in several slots of which all but the batteries is known."""
-        levels, one = channel_level.flatten(0, 1), self.coordination
-        missed = [one.observed(g, levels).unflatten(0, channel_level.shape[:2]).numpy() for g in one.groups]
+        shape, coordination = channel_level.shape[:2], self.coordination
+        flat = (coordination.observed(group, channel_level.flatten(0, 1)) for group in coordination.groups)
+        missed = [one.reshape(*shape, *one.shape[1:]).numpy() for one in flat]
         return lambda number, _: [cost[number] for cost in missed]
 
     @property

@@ -92,9 +92,8 @@ def refuse_uncounted(
         raise ScenarioError("energy.control", expected, "value 'paid'")
 
 
-Hops = tuple[
-    npt.NDArray[np.int64], npt.NDArray[np.int64], float, float
-]  # senders, listeners, bytes, messages of each
+Ends = npt.NDArray[np.int64]
+Hops = tuple[Ends, Ends, float, float]  # senders, listeners, bytes, messages of each
 
 
 def _told(problem: Problem, hops: Sequence[Hops]) -> Talk:
@@ -153,19 +152,12 @@ def central_talk(problem: Problem) -> Talk:
 def central_overhead(problem: Problem) -> Overhead:
     """Traffic of a controller at the graph's centre: states in and actions out every slot, hop by hop."""
     table = sum(entries(problem.sizes(part.states)) for part in problem.parts)
-    full = entries(
-        [problem.channel.levels] * problem.channel.num_sites
-        + [problem.num_energy * len(problem.actions)] * problem.num_devices
-    )
+    full = problem.channel.levels**problem.channel.num_sites * problem.num_energy**problem.num_devices
     overhead = online_overhead(problem, central_talk(problem), table * problem.slots)
-    return replace(overhead, paper_table_entries=full * problem.slots)
+    return replace(overhead, paper_table_entries=full * len(problem.actions) ** problem.num_devices * problem.slots)
 
 
 def online_overhead(problem: Problem, talk: Talk, table_entries: int) -> Overhead:
     """Traffic of a policy that talks in every slot, and its tables; nothing travels offline."""
     online = float(talk.sent_byte.sum())
-    return Overhead(
-        table_entries=table_entries,
-        online_bytes_per_slot=online,
-        online_joule_per_slot=control_joule(problem, online),
-    )
+    return Overhead(table_entries, 0, online, 0.0, control_joule(problem, online))

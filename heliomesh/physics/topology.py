@@ -89,7 +89,8 @@ class Topology:
 
         shape = (self.num_devices, self.num_devices)
         links = coo_array((np.ones(self.num_edges), (self.edge_receiver, self.edge_sender)), shape=shape)
-        return int(csgraph.connected_components(links, directed=False, return_labels=False))
+        number, _ = csgraph.connected_components(links, directed=False)
+        return int(number)
 
     def edge(self, receiver: int, sender: int) -> int:
         """Index of the directed edge from ``sender`` to ``receiver``."""

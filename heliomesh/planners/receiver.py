@@ -36,6 +36,7 @@ from heliomesh.model.endless import TURN_SLOTS, cycle_of, endless_plan
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Observation, Plan
 from heliomesh.model.problem import Part, Problem, interpolated
+from heliomesh.scenario.section import Levels, Positive
 from heliomesh.slot.coordination import Coordination, Group, Tables
 from heliomesh.slot.enumerated_cost import cost_form
 
@@ -45,7 +46,7 @@ _REMEDY = "lower the degree, levels or channel.levels, raise memory_gib, or use 
 class Options(RoundsOptions):
     """Options of the receiver planner."""
 
-    levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
+    levels: Levels | None = Field(
         None,
         description="points of every table's battery grid; default: the fewer, the more devices a receiver hears",
     )
@@ -58,7 +59,7 @@ class Options(RoundsOptions):
         description="most states × joint actions of a receiver's table; devices' own values take the place of tables "
         "where one is larger; default: what a few seconds allow",
     )
-    tolerance: Annotated[float, Field(gt=0)] = Field(
+    tolerance: Positive = Field(
         1e-4, description="stop the recursion once slots differ by a constant to within this cost"
     )
     memory_gib: float = Field(

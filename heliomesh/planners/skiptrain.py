@@ -35,20 +35,18 @@ from torch import Tensor
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Observation, OwnStatePolicy, Plan
 from heliomesh.model.problem import Problem
-from heliomesh.scenario.section import Section
+from heliomesh.scenario.section import Positive, Rounds, Section
 from heliomesh.slot.preference import by_power, chosen_power, first_affordable, sending_actions, sending_powers
 
 
 class Options(Section):
     """Options of the cycle."""
 
-    train_rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        4, description="Γ_train, slots of training per cycle"
-    )
+    train_rounds: Rounds = Field(4, description="Γ_train, slots of training per cycle")
     sync_rounds: Annotated[int, Field(ge=0, le=100_000)] = Field(
         4, description="Γ_sync, slots of synchronisation per cycle"
     )
-    power_watt: Annotated[float, Field(gt=0)] | None = Field(
+    power_watt: Positive | None = Field(
         None,
         description="power of sending [W], one of energy.powers_watt; default: the largest, with separate actions "
         "the largest at which the energy pays for the whole cycle, or else the least",

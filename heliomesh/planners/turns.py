@@ -22,14 +22,14 @@ from torch import Tensor
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Observation, OwnStatePolicy, Plan
 from heliomesh.model.problem import Problem
-from heliomesh.scenario.section import Section
+from heliomesh.scenario.section import Positive, Section
 from heliomesh.slot.preference import by_power, chosen_power, first_affordable, sending_actions
 
 
 class Options(Section):
     """Options of the turns."""
 
-    power_watt: Annotated[float, Field(gt=0)] | None = Field(
+    power_watt: Positive | None = Field(
         None, description="power of sending [W], one of energy.powers_watt; default: the largest"
     )
     last_slots: Annotated[int, Field(ge=0, le=1_000_000)] = Field(

@@ -25,7 +25,7 @@ from heliomesh.model.factor import Factor, Variable
 from heliomesh.model.problem import Problem
 from heliomesh.model.symmetry import turns
 from heliomesh.physics.chain import draw
-from heliomesh.planners.decentralized.consistent import num_best_responses, policy_scope, share_scope
+from heliomesh.planners.decentralized.consistent import DAMPING, num_best_responses, policy_scope, share_scope
 from heliomesh.planners.decentralized.device_step import DeviceStep, action_table, average_change, blend
 from heliomesh.planners.decentralized.literal import uniform_policy
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
@@ -55,7 +55,7 @@ def timetable(problem: Problem, options: Options) -> Timetable:
     """Soft rounds with rising γ, then best responses."""
     found = turns(problem) if options.order == "turns" else (0,) * problem.num_devices
     numbers = sorted(set(found))
-    soft = [(gamma, options.damping) for gamma in rising_gammas(options, num_rounds(options))]
+    soft = [(gamma, DAMPING) for gamma in rising_gammas(options, num_rounds(options))]
     best = [(torch.inf, 1.0)] * num_best_responses(len(soft), len(numbers))
     return Timetable((*soft, *best), tuple(numbers.index(colour) for colour in found))
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.common.memory_limit import entries
-from heliomesh.model.factor import Factor, Variable, action, energy
+from heliomesh.model.factor import Factor, Scope, action, energy
 from heliomesh.model.policy import Track
 from heliomesh.model.problem import Problem
 from heliomesh.model.symmetry import Role
@@ -35,10 +35,11 @@ from heliomesh.planners.decentralized.device_step import (
     response,
 )
 from heliomesh.planners.decentralized.literal import uniform_policy
-from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
-from heliomesh.planners.decentralized.shares import Pair, Reader, Scope, action_first, share_batches, stored
+from heliomesh.planners.decentralized.neighbourhood import Areas
+from heliomesh.planners.decentralized.shares import Pair, Reader, action_first, share_batches, stored
 
 Tables = Mapping[int, Factor]  # one per representative
+DAMPING = 0.5  # d, weight of the new policy in a soft round
 _MOST_BEST_RESPONSES = 4  # rounds of pure best responses after the soft ones
 
 
@@ -46,16 +47,10 @@ class Consistent:
     """One run of the default form; devices of one role share their tables."""
 
     def __init__(
-        self,
-        problem: Problem,
-        areas: tuple[Neighbourhood, ...],
-        roles: tuple[Role, ...],
-        colour: Sequence[int],
-        gammas: Sequence[float],
-        damping: float,
+        self, problem: Problem, areas: Areas, roles: Sequence[Role], colour: Sequence[int], gammas: Sequence[float]
     ) -> None:
         self.problem, self.areas, self.roles = problem, areas, roles
-        self.gammas, self.damping = gammas, damping
+        self.gammas = gammas
         self.representatives = sorted({role.representative for role in roles})
         self.turns = [[i for i in self.representatives if colour[i] == turn] for turn in sorted(set(colour))]
         self.steps = [DeviceStep(problem, area) for area in areas]
@@ -90,7 +85,7 @@ class Consistent:
         policies = {i: uniform_policy(self.problem, i) for i in self.representatives}
         raw = self._raw_tables(futures, policies, {})
         for gamma in self.gammas:
-            policies = self._round(policies, raw, gamma, self.damping)
+            policies = self._round(policies, raw, gamma, DAMPING)
             raw = self._raw_tables(futures, policies, raw)
         change = 0.0
         for _ in range(self.best_responses):
@@ -238,11 +233,11 @@ def response_scope(mover: int, pairs: Sequence[Pair]) -> Scope:
     return (*dict.fromkeys([*states, energy(mover)]), own)
 
 
-def _scopes(tables: Mapping[int, Factor]) -> Iterator[tuple[Variable, ...]]:
+def _scopes(tables: Mapping[int, Factor]) -> Iterator[Scope]:
     return (table.scope for table in tables.values())
 
 
-def policy_scope(areas: Sequence[Neighbourhood], device: int) -> tuple[Variable, ...]:
+def policy_scope(areas: Areas, device: int) -> Scope:
     """State variables of a device's policy: what it sees of all costs that its action enters."""
     area, own = areas[device], action(device)
     sources = [source for source in area.members if own in areas[source].cost_scope]
@@ -250,9 +245,7 @@ def policy_scope(areas: Sequence[Neighbourhood], device: int) -> tuple[Variable,
     return tuple(dict.fromkeys([*seen, energy(device)]))
 
 
-def share_scope(
-    areas: Sequence[Neighbourhood], scopes: Sequence[tuple[Variable, ...]], source: int, mover: int
-) -> tuple[Variable, ...]:
+def share_scope(areas: Areas, scopes: Sequence[Scope], source: int, mover: int) -> Scope:
     """State variables that a source's share for a mover can depend on."""
     actors = (actor for actor in areas[source].actors if actor != mover)
     met = {*areas[source].states, *(variable for actor in actors for variable in scopes[actor])}

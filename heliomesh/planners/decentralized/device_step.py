@@ -20,7 +20,7 @@ from torch import Tensor
 from heliomesh.common.memory_limit import entries
 from heliomesh.grid.after_spending import spread_actions
 from heliomesh.grid.contraction import expectation
-from heliomesh.model.factor import Factor, Variable, action, energy, total
+from heliomesh.model.factor import Factor, Scope, Variable, action, energy, total
 from heliomesh.model.problem import Problem
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.shares import Pair, ShareBatch, law_out_of_sight, stored
@@ -55,7 +55,7 @@ class DeviceStep:
             cost = self._cost_in_sight
         return cost if future is None else cost + future
 
-    def share(self, raw: Factor, policies: Mapping[int, Factor], mover: int, scope: tuple[Variable, ...]) -> Factor:
+    def share(self, raw: Factor, policies: Mapping[int, Factor], mover: int, scope: Scope) -> Factor:
         """E_{others ∼ π}[Q_l] over the mover's action and what its policy's ``scope`` has of the rest."""
         others = [v.owner for v in raw.scope if v.kind == "action" and v.owner != mover]
         scopes = {other: policies[other].scope for other in others}
@@ -131,7 +131,7 @@ def average_change(first: Factor, second: Factor) -> float:
     return float(difference.abs().sum(-1).mean()) / 2
 
 
-def action_table(problem: Problem, scope: tuple[Variable, ...], policy: Factor, chosen: bool) -> Tensor:
+def action_table(problem: Problem, scope: Scope, policy: Factor, chosen: bool) -> Tensor:
     """Best actions by the states of ``scope``; where nothing was ``chosen`` (R = 0), the probabilities."""
     full = (*scope, policy.scope[-1])
     prob = policy.aligned(full).expand(problem.sizes(full))
@@ -151,7 +151,7 @@ def response(expected: Tensor, blocked: Tensor, gamma: float) -> Tensor:
     return (least & (least.cumsum(1) == 1)).to(expected.dtype)
 
 
-def infeasible(problem: Problem, device: int, order: tuple[Variable, ...]) -> Tensor:
+def infeasible(problem: Problem, device: int, order: Scope) -> Tensor:
     """What the device's energy does not pay for, by its action and the states of ``order``; (action, state)."""
     blocked = Factor((energy(device), action(device)), ~problem.feasible[device]).aligned(order)
     return blocked.expand(problem.sizes(order)).reshape(len(problem.actions), -1)

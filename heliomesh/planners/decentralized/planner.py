@@ -8,40 +8,37 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.common.memory_limit import check_fits, entries
 from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, endless_plan
-from heliomesh.model.factor import Variable, action
+from heliomesh.model.factor import Scope, action
 from heliomesh.model.overhead import Overhead, control_joule
-from heliomesh.model.planner_context import PlannerContext
+from heliomesh.model.planner_context import GridOptions, PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan, Sight
 from heliomesh.model.problem import Problem, with_levels
 from heliomesh.model.symmetry import Role, roles, turns
 from heliomesh.physics.chain import draw
 from heliomesh.planners.decentralized import literal
 from heliomesh.planners.decentralized.consistent import Consistent, num_best_responses, policy_scope, share_scope
-from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
+from heliomesh.planners.decentralized.neighbourhood import Areas, Neighbourhood
 from heliomesh.planners.decentralized.shares import BATCHED_ENTRIES, KEPT_ENTRIES
 from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.section import Positive
 
 BYTES_ON_AIR = 4  # table entries travel as 32-bit floats
 
 
-class Options(EndlessOptions):
+class Options(GridOptions, EndlessOptions):
     """Options of Algorithm 1."""
 
-    levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
-        None, description="points of its battery grid; default: up to 9, as few as round spending up little"
-    )
     form: Literal["default", "literal"] = Field("default", description="'literal' follows the paper's lines")
     hops: Annotated[int, Field(ge=0, le=8)] = Field(2, description="k of the k-hop neighbourhood")
     rounds: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
         None, description="R; default 12, literal 20 as in the paper"
     )
-    gamma: Annotated[float, Field(gt=0)] | Literal["theorem"] | None = Field(
+    gamma: Positive | Literal["theorem"] | None = Field(
         None,
         description="literal: the fixed γ (default 100) or Theorem 2's largest; default form: last of the rising γ",
     )
-    damping: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="default form: weight of the new policy")
     order: Literal["turns", "simultaneous"] = Field("turns", description="default form: who updates together")
     default_action: Annotated[int, Field(ge=0)] = Field(0, description="literal: action of devices out of sight")
     default_battery: Literal["full", "empty"] = Field("full", description="literal: battery of devices out of sight")
@@ -52,7 +49,6 @@ class Options(EndlessOptions):
         "closed-loop", description="literal: minimum inside or, as printed, outside the expectation"
     )
     share_tables: bool = Field(True, description="devices of equal role share one table")
-    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ class LocalTables(ActionPolicy):
     """
 
     problem: Problem
-    scopes: tuple[tuple[Variable, ...], ...]
+    scopes: tuple[Scope, ...]
     tables: tuple[Tensor, ...]
     randomised: bool
     looks_back = False
@@ -108,12 +104,9 @@ def _plan(context: PlannerContext[Options]) -> Plan:
     rounds = num_rounds(options)
     scopes = _policy_scopes(areas, default)
     # the search for symmetries is cheap only beside the tables it saves, so the memory check comes first
-    check_fits(
-        f"decentralized plan with hops = {options.hops}",
-        estimate_bytes(problem, areas, scopes, default),
-        options.memory_gib,
-        "lower hops, battery or channel levels or the degree, raise memory_gib, or use the planner 'receiver'",
-    )
+    what, needed = f"decentralized plan with hops = {options.hops}", estimate_bytes(problem, areas, scopes, default)
+    remedy = "lower hops, battery or channel levels or the degree, raise memory_gib, or use the planner 'receiver'"
+    check_fits(what, needed, options.memory_gib, remedy)
     in_turns = default and options.order == "turns"
     colour = turns(problem) if in_turns else (0,) * problem.num_devices
     alone = tuple(Role(device, lambda variable: variable) for device in range(problem.num_devices))
@@ -121,7 +114,7 @@ def _plan(context: PlannerContext[Options]) -> Plan:
     tables: Sequence[Mapping[int, Tensor] | Sequence[Tensor]]  # [slot][representative]
     if default:
         gammas = rising_gammas(options, rounds)
-        form = Consistent(problem, areas, role, colour, gammas, options.damping)
+        form = Consistent(problem, areas, role, colour, gammas)
         scopes, tables, residual = form.run(context.track)
     else:
         gamma = theorem_gamma(problem) if options.gamma == "theorem" else options.gamma or 100.0
@@ -149,11 +142,8 @@ def _defaults(problem: Problem, options: Options) -> literal.Default:
     state = problem.num_energy - 1 if full else 0
     payable = problem.feasible[:, state].all(0).nonzero().flatten().tolist()
     if chosen not in payable:
-        raise ScenarioError(
-            "decentralized option.default_action",
-            f"expected one of {payable}, which a battery that is {options.default_battery} pays for, "
-            f"actual value {chosen}",
-        )
+        expected = f"one of {payable}, which a battery that is {options.default_battery} pays for,"
+        raise ScenarioError("decentralized option.default_action", expected, f"value {chosen}")
     return {"site": level, "energy": state, "action": chosen}
 
 
@@ -178,7 +168,7 @@ def rising_gammas(options: Options, rounds: int) -> list[float]:
 _FIRST_GAMMA = 10.0
 
 
-def _policy_scopes(areas: tuple[Neighbourhood, ...], default: bool) -> list[tuple[Variable, ...]]:
+def _policy_scopes(areas: Areas, default: bool) -> list[Scope]:
     """State variables of every policy, found without any table.
 
     In the literal form a policy also inherits what the policies it averages over depend on, as far as it sees.
@@ -199,9 +189,7 @@ def _policy_scopes(areas: tuple[Neighbourhood, ...], default: bool) -> list[tupl
         scopes = grown
 
 
-def estimate_bytes(
-    problem: Problem, areas: tuple[Neighbourhood, ...], scopes: list[tuple[Variable, ...]], default: bool
-) -> float:
+def estimate_bytes(problem: Problem, areas: Areas, scopes: Sequence[Scope], default: bool) -> float:
     """Peak memory: the largest Q table with temporaries, plus all policies over the horizon."""
     width = torch.empty((), dtype=problem.dtype).element_size()
     count = len(problem.actions)
@@ -221,12 +209,7 @@ def estimate_bytes(
 
 
 def local_overhead(
-    problem: Problem,
-    areas: tuple[Neighbourhood, ...],
-    scopes: list[tuple[Variable, ...]],
-    rounds: int,
-    turns: int,
-    options: Options,
+    problem: Problem, areas: Areas, scopes: Sequence[Scope], rounds: int, turns: int, options: Options
 ) -> Overhead:
     """Bytes on the air, every hop counted.
 
@@ -264,11 +247,7 @@ def local_overhead(
 
 
 def _entries_per_exchange(
-    problem: Problem,
-    areas: tuple[Neighbourhood, ...],
-    scopes: list[tuple[Variable, ...]],
-    area: Neighbourhood,
-    policy_entries: int,
+    problem: Problem, areas: Areas, scopes: Sequence[Scope], area: Neighbourhood, policy_entries: int
 ) -> int:
     """Entries over single hops in a round of the default form: a device's policy, and the shares told to it."""
     sent = 0

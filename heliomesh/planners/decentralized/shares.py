@@ -20,10 +20,8 @@ import torch
 from torch import Tensor
 
 from heliomesh.common.memory_limit import entries
-from heliomesh.model.factor import Factor, Variable, action
+from heliomesh.model.factor import Factor, Scope, Variable, action
 from heliomesh.model.problem import Problem
-
-Scope = tuple[Variable, ...]
 
 BATCHED_ENTRIES = 1 << 15  # tables up to this size are copied into batches; calls on larger ones are long anyway
 KEPT_ENTRIES = 1 << 21  # tables up to this size are kept in the order of their axes that a share needs
