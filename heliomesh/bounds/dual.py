@@ -51,6 +51,7 @@ from heliomesh.grid.cycle_fixed_point import settle_values
 from heliomesh.model.policy import Track
 from heliomesh.model.problem import Problem, interpolated
 from heliomesh.model.threads import fitting_threads
+from heliomesh.slot.colour_rounds import place_among
 from heliomesh.slot.coordination import Coordination
 from heliomesh.slot.enumerated_cost import cost_form
 
@@ -186,13 +187,10 @@ def _watched(problem: Problem, priced: list[Priced], memory_gib: float) -> tuple
 
     Programs watch as many of their channels as a limit of states allows, and then as many as the memory allows.
     """
-    pairs = zip(
-        torch.cat([one.actors.flatten() for one in priced]).tolist(),
-        torch.cat([one.site.flatten() for one in priced]).tolist(),
-        strict=True,
-    )
+    actors = torch.cat([one.actors.flatten() for one in priced])
+    sites = torch.cat([one.site.flatten() for one in priced])
     by_site: list[dict[int, list[int]]] = [{} for _ in range(problem.num_devices)]
-    for pair, (device, site) in enumerate(pairs):
+    for pair, (device, site) in enumerate(zip(actors.tolist(), sites.tolist(), strict=True)):
         if site >= 0:
             by_site[device].setdefault(site, []).append(pair)
     levels, most = float(problem.channel.levels), max(map(len, by_site))
@@ -373,12 +371,11 @@ class Dual:
     @cached_property
     def _moving(self) -> Tensor:
         """Whether a pair's price moves with its channel; (pair,)."""
-        moving = torch.zeros(
-            sum(one.actors.numel() for one in self.priced), dtype=torch.bool, device=self.problem.device
-        )
+        pairs = sum(one.actors.numel() for one in self.priced)
+        moving = torch.zeros(pairs, dtype=torch.bool, device=self.problem.device)
         for watchers in self.watchers:
-            for pairs, _ in watchers.axes:
-                moving[pairs] = True
+            for own, _ in watchers.axes:
+                moving[own] = True
         return moving
 
     def _seen(self, prices: list[Tensor]) -> list[Tensor]:
@@ -446,8 +443,7 @@ class Dual:
         """Σ_i g_ij of a group of devices for the joint levels of the channels watched."""
         blocks, levels, _, actions = flat.shape
         count = len(watchers.axes)
-        place = torch.full((self.problem.num_devices,), -1, device=flat.device)
-        place[watchers.devices] = torch.arange(len(watchers.devices), device=flat.device)
+        place = place_among(watchers.devices, self.problem.num_devices)
         none = watchers.devices.new_zeros(0)
         actor = place[torch.cat([none, *(one.actors.flatten() for one in self.priced)])]
         blind = ((actor >= 0) & ~self._moving).nonzero().squeeze(1)
@@ -455,9 +451,8 @@ class Dual:
         total = base.index_add(1, actor[blind], flat[:, :, blind].mean(1))
         total = total.reshape(blocks, len(watchers.devices), *[1] * count, actions)
         for axis, (pairs, places) in enumerate(watchers.axes):
-            own = flat.new_zeros(blocks, levels, len(watchers.devices), actions).index_add(
-                2, places, flat[:, :, pairs]
-            )
+            own = flat.new_zeros(blocks, levels, len(watchers.devices), actions)
+            own.index_add_(2, places, flat[:, :, pairs])
             shape = [blocks, len(watchers.devices), *[1] * count, actions]
             shape[2 + axis] = levels
             total = total + own.transpose(1, 2).reshape(shape)

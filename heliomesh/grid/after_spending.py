@@ -59,9 +59,8 @@ class Spending:
     def barred(self) -> Tensor:
         """+∞ where a state does not pay for an action, else 0; (device, energy, action)."""
         feasible = self.problem.feasible[self.devices]
-        return torch.zeros(feasible.shape, dtype=self.problem.dtype, device=feasible.device).masked_fill_(
-            ~feasible, torch.inf
-        )
+        nothing = torch.zeros(feasible.shape, dtype=self.problem.dtype, device=feasible.device)
+        return nothing.masked_fill_(~feasible, torch.inf)
 
     @cached_property
     def lower(self) -> Tensor:

@@ -19,6 +19,7 @@ from heliomesh.model.factor import Factor, Variable, action, site, total
 from heliomesh.model.problem import Part, Problem
 from heliomesh.slot.ties import tie
 
+Devices = frozenset[int]
 MOST_AXES = 64  # of a torch tensor; a device has two for its energy
 _BLOCK_ENTRIES = 1 << 18  # entries of a block's largest table: it stays in the cache
 
@@ -196,9 +197,7 @@ def elimination_stages(problem: Problem, part: Part, factors: list[Factor]) -> l
     return stages
 
 
-def elimination_order(
-    devices: tuple[int, ...], touched: Sequence[frozenset[int]]
-) -> list[tuple[int, frozenset[int]]]:
+def elimination_order(devices: Sequence[int], touched: Sequence[Devices]) -> list[tuple[int, Devices]]:
     """Devices in the order of their elimination, each with those whose actions stay open then.
 
     ``touched`` has for each cost term the devices whose actions it depends on.

@@ -117,8 +117,7 @@ class JointChoice(ActionPolicy):
                 values = lookup.values(futures[slot], entries[number], lookup.place(battery_joule))
             price = np.where(affordable, idle, np.inf) + values
             first = self.first_choice_few(slot, affordable, values)
-            return self.coordination.decide_few(
-                tables(number, battery_joule), price, first, self.rounds, self.messages
-            )
+            listed = tables(number, battery_joule)
+            return self.coordination.decide_few(listed, price, first, self.rounds, self.messages)
 
         return decide

@@ -39,13 +39,9 @@ def edge_errors(problem: Problem, receiver: int) -> dict[int, Factor]:
 
 def receiver_factor(problem: Problem, receiver: int) -> Factor:
     """f_i = Σ_{j∈N_i} a_ij q_ij: the weight that receiver i misses, and its part of the cost."""
-    topology = problem.topology
-    return total(
-        [
-            error.scaled(float(topology.edge_weight[topology.edge(receiver, sender)]))
-            for sender, error in edge_errors(problem, receiver).items()
-        ]
-    )
+    topology, errors = problem.topology, edge_errors(problem, receiver)
+    weight = {sender: float(topology.edge_weight[topology.edge(receiver, sender)]) for sender in errors}
+    return total([error.scaled(weight[sender]) for sender, error in errors.items()])
 
 
 def idle_factor(problem: Problem, device: int) -> Factor:

@@ -6,6 +6,7 @@ simultaneous-update) solution to itself, so one representative per role suffices
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import eq
 
 import networkx as nx
 
@@ -77,23 +78,13 @@ def _marks(problem: Problem, root: int, colour: Sequence[int] | None = None) -> 
 
 def _attributed_graph(problem: Problem) -> "nx.DiGraph[int]":
     graph: nx.DiGraph[int] = nx.DiGraph()
-    stored = problem.battery.losses.charge_efficiency * problem.harvest.law.scale
-    whole, rest = problem.battery.kept_steps()
     for device in range(problem.num_devices):
-        look = (
-            float(problem.link.noise_watt[device]),
-            float(stored[device] / problem.battery.step_joule[device]),
-            tuple(problem.actions.steps_up[device].tolist()),
-            tuple(problem.actions.needed_steps_up[device].tolist()),
-            tuple((whole[device] + rest[device]).tolist()),
-            tuple(problem.initial_law(energy(device)).tolist()),
-        )
-        graph.add_node(device, look=look)
-    topology, path_gain = problem.topology, problem.link.path_gain
-    for edge, (i, j) in enumerate(zip(topology.edge_receiver, topology.edge_sender, strict=True)):
-        # positions are computed, so equal distances may differ in the last digits
-        strength = (float(f"{float(path_gain[edge]):.9e}"), float(topology.edge_weight[edge]))
-        graph.add_edge(int(j), int(i), strength=strength)
+        graph.add_node(device, look=(float(problem.link.noise_watt[device]), int(problem.device_kind[device])))
+    topology = problem.topology
+    ends = zip(topology.edge_receiver.tolist(), topology.edge_sender.tolist(), strict=True)
+    strengths = zip(problem.edge_gain.tolist(), topology.edge_weight.tolist(), strict=True)
+    for (receiver, sender), strength in zip(ends, strengths, strict=True):
+        graph.add_edge(sender, receiver, strength=strength)
     return graph
 
 
@@ -104,9 +95,7 @@ def _automorphism(
     first, second = graph.copy(), graph.copy()
     nx.set_node_attributes(first, source, "mark")
     nx.set_node_attributes(second, target, "mark")
-    matcher = nx.isomorphism.DiGraphMatcher(
-        first, second, node_match=lambda a, b: a == b, edge_match=lambda a, b: a == b
-    )
+    matcher = nx.isomorphism.DiGraphMatcher(first, second, node_match=eq, edge_match=eq)
     return next(matcher.isomorphisms_iter(), None)
 
 

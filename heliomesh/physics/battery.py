@@ -99,10 +99,8 @@ class Battery:
     def steps_up(self, spent_joule: Tensor) -> Tensor:
         """Spending in grid steps, rounded up; (device, action) → (device, action)."""
         # what no battery can pay for costs one step more than the grid has
-        steps = _whole_steps(spent_joule, self.step_joule.unsqueeze(-1))
-        steps = torch.where(
-            spent_joule * (1 - _SPENDING_TOLERANCE) > self.capacity_joule.unsqueeze(-1), self.levels, steps
-        )
+        unpaid = spent_joule * (1 - _SPENDING_TOLERANCE) > self.capacity_joule.unsqueeze(-1)
+        steps = _whole_steps(spent_joule, self.step_joule.unsqueeze(-1)).masked_fill(unpaid, self.levels)
         return steps.clamp(0, self.levels).long()
 
     def overshoot(self, spent_joule: Tensor) -> Tensor:
@@ -137,9 +135,8 @@ class Battery:
         e + D is drawn as far as the battery holds it, after what was paid for messages. Tensors or arrays: NumPy
         begins sooner, which tells where devices are few.
         """
-        capacity, losses = (
-            self._numbers if isinstance(battery_joule, np.ndarray) else (self.capacity_joule, self.losses)
-        )
+        few = isinstance(battery_joule, np.ndarray)
+        capacity, losses = self._numbers if few else (self.capacity_joule, self.losses)
         if told_joule is None:
             spent = drawn_joule.clip(max=battery_joule)
         else:

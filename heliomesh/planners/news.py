@@ -71,10 +71,8 @@ class Rule(ActionPolicy):
         fresh = torch.stack([age + 1, age + 1] if last else [news, news + 1], -1)  # by the sender's training
         value = options.news_value * network.edge_weight.reshape(-1, 1) * fresh
         idle = 0.0 if last else (~problem.actions.trained).to(torch.float64)
-        affordable = problem.affordable(seen.battery_joule)
-        price = (scarcity_price(problem, seen.battery_joule, options.energy_price) + idle).masked_fill(
-            ~affordable, torch.inf
-        )
+        price = scarcity_price(problem, seen.battery_joule, options.energy_price) + idle
+        price = price.masked_fill(~problem.affordable(seen.battery_joule), torch.inf)
         fading = problem.channel.fading(seen.channel_level)
         return Exchange(network, fading, value.unsqueeze(2), price).decide(options.rounds)
 

@@ -151,11 +151,9 @@ class ReceiverTables(JointChoice):
             values = torch.stack(whole).reshape(-1, grid.num_energy**group.heard)
             sites = channel.site_of_edge[group.edges[:, :1] if one else group.edges].T.contiguous()
             slot = torch.arange(longest, device=kinds.device).unsqueeze(1)
-            found[group.offset] = Stored(
-                JointTable(values, group.actors, grid.num_energy, len(grid.actions)),
-                (kinds * longest + slot) * channel.levels ** len(sites),
-                list(sites),
-            )
+            table = JointTable(values, group.actors, grid.num_energy, len(grid.actions))
+            first_row = (kinds * longest + slot) * channel.levels ** len(sites)
+            found[group.offset] = Stored(table, first_row, list(sites))
         return found
 
     @cached_property
@@ -214,9 +212,8 @@ def _by_values(context: PlannerContext[Options], coordination: Coordination, mes
         asked = cycle_of(asked, TURN_SLOTS)
         coordination = Coordination(asked)
     problem = plan_grid(asked, options.levels, options.interpolate, _OWN_LEVELS)
-    found = descend(
-        problem, cost_form(problem), starting_laws(problem), options.sweeps, context.track, "best responses"
-    )
+    form, start = cost_form(problem), starting_laws(problem)
+    found = descend(problem, form, start, options.sweeps, context.track, "best responses")
     none = {group.offset: torch.full_like(group.receivers, -1) for group in coordination.groups}
     policy = ReceiverTables(problem, coordination, {}, (), none, found.futures, options.rounds, messages)
     note = f"no tables: devices' own values, {problem.battery.levels} battery levels"

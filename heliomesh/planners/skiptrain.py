@@ -64,10 +64,8 @@ class Cycle(OwnStatePolicy):
 
     def _choices(self, slot: int, seen: Observation) -> tuple[Tensor, Tensor]:
         """What each device does if it is not drawn, and if it is; (batch, device) each."""
-        passed, drawn = (
-            first_affordable(self.problem, seen.battery_joule, preferred)
-            for preferred in self.prefers[int(self.training[slot])]
-        )
+        lists = self.prefers[int(self.training[slot])]
+        passed, drawn = (first_affordable(self.problem, seen.battery_joule, preferred) for preferred in lists)
         return passed, drawn
 
     def action(self, slot: int, seen: Observation) -> Tensor:
@@ -77,11 +75,8 @@ class Cycle(OwnStatePolicy):
 
     def action_prob(self, slot: int, seen: Observation) -> Tensor:
         """Two atoms at most."""
-        passed, drawn = (
-            torch.nn.functional.one_hot(choice, len(self.problem.actions)).to(self.problem.dtype)
-            for choice in self._choices(slot, seen)
-        )
-        share = self.participation.unsqueeze(-1)
+        share, choices = self.participation.unsqueeze(-1), torch.stack(self._choices(slot, seen))
+        passed, drawn = torch.nn.functional.one_hot(choices, len(self.problem.actions)).to(self.problem.dtype)
         return share * drawn + (1 - share) * passed
 
 

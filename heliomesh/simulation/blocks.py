@@ -21,6 +21,7 @@ from heliomesh.model.problem import Problem
 from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay
 from heliomesh.simulation.slot_loop import STEADY, Episodes, Slot, Worlds, run_slots
 
+Step = Callable[[Tensor, Tensor], Tensor]  # the next states, from states and uniform numbers
 _BLOCK_SLOTS = 256  # most slots of a block
 _BLOCK_NUMBERS = 1 << 16  # most numbers of a kind in a block: larger slots are worth their operations alone
 _FEW_STEPS = 1 << 18  # of chains in a block, counted from all states, that are looked up
@@ -57,9 +58,7 @@ def for_every_slot(blocks: Iterable[Slot]) -> Iterator[Slot | None]:
         yield from repeat(None, len(block.scheduled) - 1 if block.scheduled.ndim == 3 else 0)
 
 
-def _chain(
-    step: Callable[[Tensor, Tensor], Tensor], states: int, state: Tensor, uniform: Tensor
-) -> tuple[Tensor, Tensor]:
+def _chain(step: Step, states: int, state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """A Markov chain's states in all slots (slot, …), and the one after them; ``uniform`` (slot, …) moves it."""
     if state.device.type != "cpu" or states * uniform.numel() > _FEW_STEPS:
         found = [state]

@@ -75,9 +75,7 @@ def simulate_means(
     found = []
     for first in range(0, len(episodes), at_once):
         chunk = episodes[first : first + at_once]
-        cost, dark = (
-            torch.zeros(len(chunk), dtype=torch.float64, device=problem.device) for _ in EpisodeMeans._fields
-        )
+        cost, dark = torch.zeros(2, len(chunk), dtype=torch.float64, device=problem.device)
         blocks = run_blocks(problem, plan.policy, chunk, seed, truth, packets)
         with fitting_threads(problem):
             for block in track(for_every_slot(blocks), f"simulate {plan.planner}", problem.slots):

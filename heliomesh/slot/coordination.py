@@ -73,34 +73,9 @@ class Coordination:
     @cached_property
     def _edge_order(self) -> npt.NDArray[np.int64]:
         """Edges by receiver, alike senders beside each other: equal surroundings then give equal tables; (edge,)."""
-        topology = self.problem.topology
-        keys = (self.device_kind[topology.edge_sender], self.edge_gain, topology.edge_weight, topology.edge_receiver)
-        return np.lexsort(keys)
-
-    @cached_property
-    def edge_gain(self) -> npt.NDArray[np.float64]:
-        """Path gains, to ten digits: they are computed, so equal ones may differ in the last; (edge,)."""
-        different, which = np.unique(self.problem.link.path_gain.cpu().numpy(), return_inverse=True)
-        return np.array([float(f"{gain:.9e}") for gain in different.tolist()])[which]
-
-    @cached_property
-    def device_kind(self) -> npt.NDArray[np.int64]:
-        """Numbers of the devices' kinds: equal where their energy and idling are alike; (device,)."""
-        problem, actions = self.problem, self.problem.actions
-        stored = problem.battery.losses.charge_efficiency * problem.harvest.law.scale
-        heard = np.bincount(problem.topology.edge_sender, minlength=problem.num_devices)
-        whole, rest = problem.battery.kept_steps()
-        tables = (
-            (stored / problem.battery.step_joule).unsqueeze(1),
-            torch.from_numpy(np.stack([heard, problem.topology.self_weight], 1)),
-            actions.steps_up,
-            actions.needed_steps_up,
-            whole + rest,
-            problem.wide.initial_energy_law,
-        )
-        columns = np.concatenate([table.cpu().numpy().astype(np.float64) for table in tables], 1)
-        differing = columns[:, (columns != columns[:1]).any(0)]
-        return np.unique(differing, axis=0, return_inverse=True)[1].reshape(-1)
+        problem, topology = self.problem, self.problem.topology
+        senders = problem.device_kind[topology.edge_sender]
+        return np.lexsort((senders, problem.edge_gain, topology.edge_weight, topology.edge_receiver))
 
     @property
     def entries(self) -> int:

@@ -79,10 +79,8 @@ class EnumeratedCost:
 
     def cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
         """Expected one-slot cost of the network; (slot,)."""
-        lost = sum(
-            (self.expected(group, law).sum((1, 2)) for group in self.coordination.groups), law.new_zeros(len(law))
-        )
-        return lost + (law * self.problem.idle_cost).sum((-1, -2))
+        by_group = (self.expected(group, law).sum((1, 2)) for group in self.coordination.groups)
+        return sum(by_group, law.new_zeros(len(law))) + (law * self.problem.idle_cost).sum((-1, -2))
 
     def of(self, movers: Tensor) -> "EnumeratedMoverCosts":
         """Costs of the actions of some devices."""

@@ -101,9 +101,8 @@ class Exchange:
         paid = self.price.gather(2, chosen.unsqueeze(-1)).squeeze(-1).sum(1)
         nobody, sender, receiver, both = self.value.expand(*self.value.shape[:2], 2, 2).flatten(2).unbind(-1)
         alone = torch.where(trains[:, network.sender], sender, nobody)
-        worth = torch.where(
-            trains[:, network.receiver], torch.where(trains[:, network.sender], both, receiver), alone
-        )
+        training = torch.where(trains[:, network.sender], both, receiver)
+        worth = torch.where(trains[:, network.receiver], training, alone)
         problem = network.problem
         arrival = 1 - error_prob(problem.link, problem.topology, actions.power_watt[chosen], self.fading)
         return paid - (arrival * worth).sum(1)

@@ -36,9 +36,7 @@ def build(settings: Settings, scenario: Scenario) -> HarvestLaw:
         refuse(len(rows) != weathers, f"harvest.{field}", expected, f"number of rows {len(rows)}")
     for index, (values, shares) in enumerate(zip(settings.joule, settings.prob, strict=True)):
         check_atoms(values, shares, f".{index}")
-    laws = [
-        (np.array(values), np.array(shares)) for values, shares in zip(settings.joule, settings.prob, strict=True)
-    ]
+    laws = list(zip(map(np.array, settings.joule), map(np.array, settings.prob), strict=True))
     joule, prob, phase_of_slot = tables([laws], np.zeros(scenario.slots, dtype=np.int64))
     return HarvestLaw(
         joule=torch.from_numpy(joule),

@@ -74,11 +74,8 @@ class Consistent:
                 policies, raw = self._rounds(futures)
                 values, chosen = self._values(raw, policies), bool(self.gammas)
                 found[slot] = {i: action_table(problem, self.scopes[i], policies[i], chosen) for i in policies}
-        return (
-            [tuple(map(role.rename, self.scopes[role.representative])) for role in self.roles],
-            found,
-            self.residual,
-        )
+        scopes = [tuple(map(role.rename, self.scopes[role.representative])) for role in self.roles]
+        return scopes, found, self.residual
 
     def _rounds(self, futures: Tables) -> tuple[dict[int, Factor], dict[int, Factor]]:
         """Policies of one slot after all rounds, and the raw Q tables they ended with."""
