@@ -188,18 +188,18 @@ def _watched(problem: Problem, priced: list[Priced], memory_gib: float) -> tuple
     Programs watch as many of their channels as a limit of states allows, and then as many as the memory allows.
     """
     actors = torch.cat([one.actors.flatten() for one in priced])
-    sites = torch.cat([one.site.flatten() for one in priced])
+    watched = torch.cat([one.site.flatten() for one in priced])
     by_site: list[dict[int, list[int]]] = [{} for _ in range(problem.num_devices)]
-    for pair, (device, site) in enumerate(zip(actors.tolist(), sites.tolist(), strict=True)):
+    for pair, (device, site) in enumerate(zip(actors.tolist(), watched.tolist(), strict=True)):
         if site >= 0:
             by_site[device].setdefault(site, []).append(pair)
     levels, most = float(problem.channel.levels), max(map(len, by_site))
     while most and sum(levels ** min(len(sites), most) for sites in by_site) > _WATCHED_STATES:
         most -= 1
-    for watched in range(most, 0, -1):
+    for axes in range(most, 0, -1):
         by_count: dict[int, list[int]] = {}
         for device, sites in enumerate(by_site):
-            by_count.setdefault(min(len(sites), watched), []).append(device)
+            by_count.setdefault(min(len(sites), axes), []).append(device)
         found = tuple(_watchers(problem, count, devices, by_site) for count, devices in sorted(by_count.items()))
         if ascent_bytes(problem, priced, found, sparing=True) <= memory_gib * 2**30:
             return found
@@ -212,11 +212,10 @@ _WATCHED_STATES = 50_000  # joint channel states of all devices' programs
 def _watchers(problem: Problem, count: int, devices: list[int], by_site: list[dict[int, list[int]]]) -> Watchers:
     axes = []
     for axis in range(count):
-        found = [
-            (pair, place) for place, device in enumerate(devices) for pair in list(by_site[device].values())[axis]
-        ]
-        pairs, places = torch.tensor(found, device=problem.device).unbind(1)
-        axes.append((pairs, places))
+        own = [list(by_site[device].values())[axis] for device in devices]
+        found = [(pair, place) for place, pairs in enumerate(own) for pair in pairs]
+        moved, places = torch.tensor(found, device=problem.device).unbind(1)
+        axes.append((moved, places))
     return Watchers(torch.tensor(devices, device=problem.device), tuple(axes))
 
 
@@ -255,9 +254,8 @@ class Dual:
         mean_law = torch.zeros(len(slots), *laws.shape[1:], dtype=laws.dtype, device=laws.device)
         mean_law = (mean_law.index_add_(0, self.blocks, laws) / slots).repeat_interleave(self.skies, dim=0)
         at_once = 1 if self.sparing else len(mean_law)
-        return [
-            torch.cat([expected_prices(one, part) for part in torch.split(mean_law, at_once)]) for one in self.priced
-        ]
+        parts = torch.split(mean_law, at_once)
+        return [torch.cat([expected_prices(one, part) for part in parts]) for one in self.priced]
 
     def ascend(self, prices: list[Tensor], steps: int, track: Track, what: str) -> list[Tensor]:
         """The best prices met on the way up; none where nobody hears anybody."""
@@ -381,10 +379,8 @@ class Dual:
     def _seen(self, prices: list[Tensor]) -> list[Tensor]:
         """Prices with the mean over levels where nobody watches the channel."""
         masks = torch.split(self._moving, [one.actors.numel() for one in self.priced])
-        return [
-            torch.where(mask.reshape(1, 1, *price.shape[2:4], 1), price, price.mean(1, keepdim=True))
-            for price, mask in zip(prices, masks, strict=True)
-        ]
+        moving = [mask.reshape(1, 1, *price.shape[2:4], 1) for price, mask in zip(prices, masks, strict=True)]
+        return [torch.where(*one, one[1].mean(1, keepdim=True)) for one in zip(moving, prices, strict=True)]
 
     def _totals(self, watchers: Watchers, programs: SoftPrograms, flat: Tensor, temperature: float) -> Tensor:
         """Σ_j V_j of a group of devices, over their energies and the channels they watch."""

@@ -99,7 +99,10 @@ class JointChoice(ActionPolicy):
         price = self.problem.idle_cost.masked_fill(~left.affordable, torch.inf)
         if self.own_values is not None:
             price = price + left.values(self.own_values[slot])
-        tables, first = self.slot_tables(slot, seen, price), self.first_choice(slot, left)
+        return self._settled(self.slot_tables(slot, seen, price), price, self.first_choice(slot, left))
+
+    def _settled(self, tables: Tables, price: Tensor, first: Tensor) -> Tensor:
+        """Where rounds from first choices and from silence end."""
         return self.coordination.decide(tables, price, [first, torch.zeros_like(first)], self.rounds, self.messages)
 
     def ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
@@ -117,7 +120,9 @@ class JointChoice(ActionPolicy):
                 values = lookup.values(futures[slot], entries[number], lookup.place(battery_joule))
             price = np.where(affordable, idle, np.inf) + values
             first = self.first_choice_few(slot, affordable, values)
-            listed = tables(number, battery_joule)
-            return self.coordination.decide_few(listed, price, first, self.rounds, self.messages)
+            flat = [table.reshape(len(price), -1) for table in tables(number, battery_joule)]
+            joined = flat[0] if len(flat) == 1 else np.concatenate([price[:, 0, :0], *flat], 1)
+            whole, start = Tables(torch.from_numpy(joined)), torch.from_numpy(first)
+            return self._settled(whole, torch.from_numpy(price), start).numpy()
 
         return decide

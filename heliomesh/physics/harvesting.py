@@ -222,13 +222,15 @@ def with_law(harvest: Harvest, law: HarvestLaw) -> Harvest:
 
 def memoryless(joule: Floats, prob: Floats, scale: list[float], phase_of_slot: Integers) -> HarvestLaw:
     """Law without weather from arrays (phase, atom)."""
-    return HarvestLaw(
-        joule=torch.from_numpy(joule).unsqueeze(1),
-        prob=torch.from_numpy(prob).unsqueeze(1),
-        scale=torch.tensor(scale, dtype=torch.float64),
-        kernel=torch.ones(1, 1, dtype=torch.float64),
-        phase_of_slot=phase_of_slot,
-    )
+    return law_of(joule[:, None], prob[:, None], scale, np.ones((1, 1)), phase_of_slot)
+
+
+def law_of(
+    joule: Floats, prob: Floats, scale: list[float], kernel: npt.ArrayLike, phase_of_slot: Integers
+) -> HarvestLaw:
+    """Law from arrays (phase, weather, atom)."""
+    tables = (torch.from_numpy(np.array(one, np.float64)) for one in (joule, prob, scale, kernel))
+    return HarvestLaw(*tables, phase_of_slot)
 
 
 def marginal_atoms(samples: Floats) -> tuple[Floats, Floats]:

@@ -75,8 +75,8 @@ class Cycle(OwnStatePolicy):
 
     def action_prob(self, slot: int, seen: Observation) -> Tensor:
         """Two atoms at most."""
-        share, choices = self.participation.unsqueeze(-1), torch.stack(self._choices(slot, seen))
-        passed, drawn = torch.nn.functional.one_hot(choices, len(self.problem.actions)).to(self.problem.dtype)
+        share, count, kind = self.participation.unsqueeze(-1), len(self.problem.actions), self.problem.dtype
+        passed, drawn = (torch.nn.functional.one_hot(one, count).to(kind) for one in self._choices(slot, seen))
         return share * drawn + (1 - share) * passed
 
 

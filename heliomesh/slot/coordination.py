@@ -16,7 +16,7 @@ from torch import Tensor
 from heliomesh.common.memory_limit import check_fits
 from heliomesh.model.problem import Problem
 from heliomesh.model.threads import is_small
-from heliomesh.slot.colour_rounds import Floats, Ints, ListedResponses, TableRounds, TableTurn, by_colour, table_turn
+from heliomesh.slot.colour_rounds import ListedResponses, TableRounds, TableTurn, by_colour, table_turn
 from heliomesh.slot.ties import first_least
 
 FORBIDDEN = 1e6  # stands for an infinite price where differences are taken
@@ -273,18 +273,6 @@ class Coordination:
         paid = price.expand(len(starts), -1, -1, -1).gather(3, ends.unsqueeze(-1)).squeeze(-1)
         best = first_least(missed.sum(2) + paid.sum(2), 0)
         return ends[best, torch.arange(batch, device=best.device)]
-
-    def decide_few(self, tables: Sequence[Floats], price: Floats, start: Ints, rounds: int, messages: int) -> Ints:
-        """What `decide` finds from a start and from silence; arrays, which it takes and returns.
-
-        Tables (batch, receiver, joint action) by group, price (batch, device, action), start (batch, device).
-        """
-        flat = [table.reshape(len(price), -1) for table in tables]
-        joined = flat[0] if len(flat) == 1 else np.concatenate([price[:, 0, :0], *flat], 1)
-        whole, first = Tables(torch.from_numpy(joined)), torch.from_numpy(start)
-        starts = [first, torch.zeros_like(first)]
-        found: Ints = self.decide(whole, torch.from_numpy(price), starts, rounds, messages).numpy()
-        return found
 
     def _looks_up(self, episodes: int) -> bool:
         """Whether rounds of so many episodes are faster on looked-up responses."""

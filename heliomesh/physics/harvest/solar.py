@@ -11,13 +11,12 @@ from datetime import date
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-import torch
 from pydantic import BeforeValidator, Field
 
 from heliomesh.common.streams import stream
 from heliomesh.physics import daylight
 from heliomesh.physics.daylight import Array, Atoms, DayWindow, FileFormat, SunSamples, TimeLabel, Weather
-from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay, replay
+from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay, law_of, replay
 from heliomesh.scenario.checks import check_law
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
@@ -136,15 +135,8 @@ def build(settings: Settings, scenario: Scenario) -> HarvestLaw | HarvestReplay:
     if settings.data == "clear-sky":
         laws = [_under_clouds(*row[0], settings) for row in laws]
     joule, prob, phase_of_slot = daylight.tables(laws, phase_of_slot)
-    return HarvestLaw(
-        joule=torch.from_numpy(joule),
-        prob=torch.from_numpy(prob),
-        scale=torch.tensor(scale, dtype=torch.float64),
-        kernel=torch.from_numpy(weather.kernel(window)),
-        phase_of_slot=phase_of_slot,
-        remarks=remarks,
-        period=window.num_slots if by_clock else None,
-    )
+    found = law_of(joule, prob, scale, weather.kernel(window), phase_of_slot)
+    return replace(found, remarks=remarks, period=window.num_slots if by_clock else None)
 
 
 def _check(settings: Settings) -> None:

@@ -24,7 +24,7 @@ from heliomesh.model.policy import Track, state_variables
 from heliomesh.model.problem import Problem
 from heliomesh.model.symmetry import Role
 from heliomesh.planners.decentralized.device_step import DeviceStep, action_table
-from heliomesh.planners.decentralized.neighbourhood import Areas, Neighbourhood
+from heliomesh.planners.decentralized.neighbourhood import Areas
 
 # Q_i^r: weight of each (source device l, devices not replaced by defaults in Q_l)
 Blend = Mapping[tuple[int, frozenset[int]], float]
@@ -89,7 +89,9 @@ class Literal:
         table = following.aligned(scope).expand(shape)
         states = len(area.states)
         kernels = [problem.kernel(variable, slot) for variable in area.states]
-        feasible = self._feasible(area, scope)
+        feasible = torch.ones((1,) * len(scope), dtype=torch.bool, device=problem.device)
+        for actor in area.actors:
+            feasible = feasible & Factor((energy(actor), action(actor)), problem.feasible[actor]).aligned(scope)
         axes = tuple(range(states, len(scope)))
         if self.open_loop:
             mean = expectation(table, kernels)
@@ -98,13 +100,6 @@ class Literal:
         else:
             future = expectation(table.masked_fill(~feasible, torch.inf).amin(axes), kernels)
         return Factor(scope, spread_actions(problem, future, area.actors)) + self._costs[device]
-
-    def _feasible(self, area: Neighbourhood, scope: Scope) -> Tensor:
-        feasible = torch.ones((1,) * len(scope), dtype=torch.bool, device=self.problem.device)
-        for actor in area.actors:
-            mask = Factor((energy(actor), action(actor)), self.problem.feasible[actor])
-            feasible = feasible & mask.aligned(scope)
-        return feasible
 
     def _consensus(self) -> list[list[Blend]]:
         """Q_i^{r+1} of line 10 for r = 1 … R and every device, as blends of raw tables."""

@@ -236,14 +236,8 @@ def local_overhead(
         largest = max(largest, (q_entries + policy_entries) * problem.slots)
         seen = entries(problem.sizes(tuple(area.visible)))  # the paper's tables are over all that a device sees
         paper = max(paper, seen * (count ** len(area.members) + count) * problem.slots)
-    return Overhead(
-        table_entries=largest,
-        offline_bytes=offline,
-        online_bytes_per_slot=online,
-        offline_joule=control_joule(problem, offline),
-        online_joule_per_slot=control_joule(problem, online),
-        paper_table_entries=paper,
-    )
+    joules = control_joule(problem, offline), control_joule(problem, online)
+    return Overhead(largest, offline, online, *joules, paper)
 
 
 def _entries_per_exchange(
