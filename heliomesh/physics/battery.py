@@ -42,18 +42,10 @@ class Battery:
     """Capacities and planning grids of all devices."""
 
     capacity_joule: Tensor  # (device,)
+    losses: Losses  # of every device's storage
     levels: int
     rounding: Literal["up", "mean"] = "up"  # of spending
     chosen_step_joule: Tensor | None = None  # (device,) such that the topmost level is below a full battery
-    given_losses: Losses | None = None  # None: an ideal battery
-
-    @property
-    def losses(self) -> Losses:
-        """What every device's storage loses."""
-        if self.given_losses is not None:
-            return self.given_losses
-        one = torch.ones_like(self.capacity_joule)
-        return Losses(one, one, torch.zeros_like(one))
 
     @property
     def present(self) -> Tensor:
@@ -69,7 +61,7 @@ class Battery:
         """The batteries of some devices, by their numbers."""
         step = None if self.chosen_step_joule is None else self.chosen_step_joule[devices]
         losses = with_tensors(self.losses, lambda numbers: numbers[devices])
-        return Battery(self.capacity_joule[devices], self.levels, self.rounding, step, losses)
+        return Battery(self.capacity_joule[devices], losses, self.levels, self.rounding, step)
 
     def on_grid(self, levels: int, rounding: Literal["up", "mean"], step_joule: Tensor | None = None) -> "Battery":
         """The same batteries on another grid."""
@@ -193,11 +185,11 @@ class Battery:
 _ENTRIES_AT_ONCE = 1 << 20  # of a kernel's levels left and atoms
 
 
-def build_battery(scenario: Scenario, spent_joule: Tensor, losses: Losses | None = None) -> Battery:
-    """Capacities, and the grid of planners that choose no other; spending (device, action). None: ideal batteries."""
+def build_battery(scenario: Scenario, spent_joule: Tensor, losses: Losses) -> Battery:
+    """Capacities, and the grid of planners that choose no other; spending (device, action)."""
     energy = scenario.energy
     capacity = torch.tensor(per_device(energy.capacity_joule, scenario.network.devices), dtype=torch.float64)
-    plain = Battery(capacity, energy.battery_levels or _DEFAULT_LEVELS, given_losses=losses)
+    plain = Battery(capacity, losses, energy.battery_levels or _DEFAULT_LEVELS)
     return plain if energy.battery_levels is not None else aligned_battery(plain, spent_joule, plain.levels)
 
 

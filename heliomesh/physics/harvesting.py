@@ -229,8 +229,10 @@ def law_of(
     joule: Floats, prob: Floats, scale: list[float], kernel: npt.ArrayLike, phase_of_slot: Integers
 ) -> HarvestLaw:
     """Law from arrays (phase, weather, atom)."""
-    tables = (torch.from_numpy(np.array(one, np.float64)) for one in (joule, prob, scale, kernel))
-    return HarvestLaw(*tables, phase_of_slot)
+    atoms, shares, panels, moves = (
+        torch.from_numpy(np.array(one, np.float64)) for one in (joule, prob, scale, kernel)
+    )
+    return HarvestLaw(atoms, shares, panels, moves, phase_of_slot)
 
 
 def marginal_atoms(samples: Floats) -> tuple[Floats, Floats]:
