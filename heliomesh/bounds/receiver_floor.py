@@ -58,11 +58,8 @@ def _levels(problem: Problem, clusters: list[Part]) -> int | None:
     law, actions = problem.harvest.law, len(problem.actions)
 
     def work(levels: int) -> float:
-        return sum(
-            float(problem.channel.levels) ** len(cluster.sites)
-            * float(law.num_weather * levels * actions) ** len(cluster.devices)
-            for cluster in clusters
-        )
+        channel, device = float(problem.channel.levels), float(law.num_weather * levels * actions)
+        return sum(channel ** len(cluster.sites) * device ** len(cluster.devices) for cluster in clusters)
 
     if problem.grid_is_exact:
         return problem.battery.levels if work(problem.battery.levels) <= _WORK else None

@@ -55,8 +55,7 @@ def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = 
     plan = as_plan(plan)
     policy = plan.policy
     if not isinstance(policy, ActionPolicy):
-        expected = "expected one that chooses among the scenario's actions"
-        raise ArgumentError("plan", f"{expected}, actual value {type(policy).__name__}")
+        raise ArgumentError("plan", "one that chooses among the scenario's actions", f"value {type(policy).__name__}")
     check_size(problem, policy)
     if is_paid(problem) and (policy.talk is not None or plan.overhead.online_bytes_per_slot > 0):
         expected = "'free' for exact evaluation of a plan that talks, since its states count no messages"
@@ -104,9 +103,8 @@ def _part_cost(problem: Problem, policy: ActionPolicy, part: Part) -> float:
             prob = policy.checked_prob(slot, seen)[:, list(part.devices)]  # (state, device, action)
             for device, chosen in zip(part.devices, prob.unbind(1), strict=True):
                 if bool((chosen * ~problem.feasible[device][state[energy(device)]]).any()):
-                    overdrew = f"actual: overdrew the battery of device {device}"
-                    expected = f"expected actions that batteries pay for, {overdrew}"
-                    raise ScenarioError(type(policy).__name__, expected)
+                    expected, actual = "actions that batteries pay for", f": overdrew the battery of device {device}"
+                    raise ScenarioError(type(policy).__name__, expected, actual)
         value = _expected(problem, part, factors, future, state, prob).reshape(shape)
     return expected_first(problem, part.states, value)
 

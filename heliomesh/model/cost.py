@@ -61,10 +61,8 @@ def update_loss(problem: Problem, error: Tensor, trained: Tensor, mixing: Weight
     are given.
     """
     topology = problem.topology
-    sender, edge, own = (
-        torch.from_numpy(array).to(error.device)
-        for array in (topology.edge_sender, topology.edge_weight, topology.self_weight)
-    )
+    arrays = (topology.edge_sender, topology.edge_weight, topology.self_weight)
+    sender, edge, own = (torch.from_numpy(array).to(error.device) for array in arrays)
     mixing = mixing or Weights(edge, own)
     lost = torch.zeros(trained.shape, dtype=error.dtype, device=error.device)
     lost.index_add_(-1, sender, mixing.edge * error)

@@ -19,7 +19,7 @@ from heliomesh.common.memory_limit import entries
 from heliomesh.model.problem import Problem
 from heliomesh.model.workload import check_duty_cycle, transmit_second
 from heliomesh.physics.storage import by_device
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.schema import Energy
 
 
@@ -87,9 +87,8 @@ def refuse_uncounted(
     problem: Problem, policy: object, overhead: Overhead, planner: str, why: str = "are not counted by device"
 ) -> None:
     """Raise ScenarioError for a plan that must pay for messages; no policy: where those of devices are not known."""
-    if is_paid(problem) and overhead.online_bytes_per_slot > 0 and getattr(policy, "talk", None) is None:
-        expected = f"'free' for the planner {planner!r}, whose messages {why}"
-        raise ScenarioError("energy.control", expected, "value 'paid'")
+    uncounted = is_paid(problem) and overhead.online_bytes_per_slot > 0 and getattr(policy, "talk", None) is None
+    refuse(uncounted, "energy.control", f"'free' for the planner {planner!r}, whose messages {why}", "value 'paid'")
 
 
 Ends = npt.NDArray[np.int64]

@@ -225,11 +225,8 @@ class Problem:
                 node = ("receiver", receiver)
                 graph.add_edges_from((node, ("energy", j)) for j in self.heard_by(receiver))
                 graph.add_edges_from((node, ("site", s)) for s in self.sites_into(receiver))
-        members = [
-            {kind: tuple(sorted(i for k, i in nodes if k == kind)) for kind in ("energy", "site", "receiver")}
-            for nodes in nx.connected_components(graph)
-        ]
-        return tuple(Part(part["energy"], part["site"], part["receiver"]) for part in members)
+        found, kinds = nx.connected_components(graph), ("energy", "site", "receiver")
+        return tuple(Part(*(tuple(sorted(i for k, i in nodes if k == kind)) for kind in kinds)) for nodes in found)
 
     def scarcity(self) -> Tensor:
         """Mean stored harvest over what the costliest action needs, E[u] / (e_cmp + p_max τ) if ideal; (device,)."""

@@ -70,10 +70,8 @@ def roles(problem: Problem, colour: Sequence[int]) -> tuple[Role, ...]:
 def _marks(problem: Problem, root: int, colour: Sequence[int] | None = None) -> dict[int, tuple[bool, int]]:
     """What a relabelling must keep besides the parameters: the root, its part, and the colours within that part."""
     inside = set(problem.part_of(root).devices)
-    return {
-        device: (device == root, (0 if colour is None else colour[device]) if device in inside else -1)
-        for device in range(problem.num_devices)
-    }
+    colours = (0,) * problem.num_devices if colour is None else colour
+    return {one: (one == root, colours[one] if one in inside else -1) for one in range(problem.num_devices)}
 
 
 def _attributed_graph(problem: Problem) -> "nx.DiGraph[int]":
@@ -104,10 +102,9 @@ def _renaming(problem: Problem, mapping: dict[int, int]) -> Callable[[Variable],
     if problem.scenario.channel.state == "receiver":
         sites = mapping
     else:
-        sites = {
-            int(site_of_edge[edge]): int(site_of_edge[topology.edge(mapping[int(i)], mapping[int(j)])])
-            for edge, (i, j) in enumerate(zip(topology.edge_receiver, topology.edge_sender, strict=True))
-        }
+        ends = zip(topology.edge_receiver.tolist(), topology.edge_sender.tolist(), strict=True)
+        carried = [topology.edge(mapping[receiver], mapping[sender]) for receiver, sender in ends]
+        sites = dict(zip(site_of_edge.tolist(), site_of_edge[carried].tolist(), strict=True))
 
     def rename(variable: Variable) -> Variable:
         table = sites if variable.kind == "site" else mapping

@@ -25,7 +25,7 @@ from heliomesh.grid.single_device import action_laws
 from heliomesh.model.planner_context import GridOptions, PlannerContext
 from heliomesh.model.policy import Observation, OwnStatePolicy, Plan
 from heliomesh.model.problem import Problem, with_levels
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.section import Fraction, Rounds
 from heliomesh.slot.colour_rounds import by_colour
 from heliomesh.slot.enumerated_cost import CostForm, cost_form
@@ -109,12 +109,9 @@ def _candidates(problem: Problem) -> list[Tensor]:
 
 def _given_levels(problem: Problem, shares: tuple[float, ...]) -> Tensor:
     """Shares of the capacity in grid levels, rounded up; (action − 1,)."""
-    expected = len(problem.actions) - 1
-    if len(shares) != expected:
-        raise ScenarioError(
-            "battery_threshold option.thresholds",
-            f"expected {expected} values, one per action but idle, actual number of values {len(shares)}",
-        )
+    count, given = len(problem.actions) - 1, f"number of values {len(shares)}"
+    expected = f"{count} values, one per action but idle"
+    refuse(len(shares) != count, "battery_threshold option.thresholds", expected, given)
     steps = torch.tensor(shares, dtype=torch.float64, device=problem.device) * (problem.battery.levels - 1)
     return torch.ceil(steps - 1e-9).long()  # a billionth absorbs rounding of products such as 0.1 · 30
 

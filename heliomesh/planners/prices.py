@@ -150,12 +150,11 @@ _MOST_LEVELS = 41
 
 def _first_laws(context: PlannerContext[Options], problem: Problem) -> list[Tensor]:
     """Even action laws or turns, and random ones for every restart; (slot, device, action) each."""
-    rng = context.rng
     starts = [starting_laws(problem)]
     shape = starts[0].shape
     size = shape[:2] if problem.endless else shape[1]  # around a cycle slots that begin alike stay alike
     for _ in range(context.options.restarts):
-        drawn = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), size=size)).to(starts[0])
+        drawn = torch.from_numpy(context.rng.dirichlet(np.ones(shape[-1]), size=size)).to(starts[0])
         starts.append(drawn.expand(shape).contiguous())
     return starts
 

@@ -199,44 +199,39 @@ class MoverCosts:
     form: IndependentCost
     movers: Tensor  # (mover,) device numbers
 
-    @property
-    def links(self) -> Links:
-        """All edges."""
-        return self.form.links
-
     def _concerned(self, device: Tensor) -> tuple[Tensor, Tensor]:
         """Which of some devices are movers, and their places among these."""
-        place = place_among(self.movers, self.links.problem.num_devices)[device]
+        place = place_among(self.movers, self.form.links.problem.num_devices)[device]
         which = (place >= 0).nonzero().squeeze(1)
         return which, place[which]
 
     @cached_property
     def _sent(self) -> tuple[Tensor, Tensor]:
         """Edges from movers, and their movers' places; (edge,) each."""
-        return self._concerned(self.links.sender)
+        return self._concerned(self.form.links.sender)
 
     @cached_property
     def _missing(self) -> tuple[Tensor, Tensor]:
         """Edges into movers, and their movers' places; (edge,) each."""
-        return self._concerned(self.links.receiver)
+        return self._concerned(self.form.links.receiver)
 
     @cached_property
     def _disturbed(self) -> tuple[Tensor, Tensor, Tensor]:
         """Wedges that movers disturb, their disturbed edges, and their movers' places; (wedge,) each."""
-        which, mover = self._concerned(self.links.disturber)
-        return which, self.links.disturbed[which], mover
+        which, mover = self._concerned(self.form.links.disturber)
+        return which, self.form.links.disturbed[which], mover
 
     @cached_property
     def _survival(self) -> Tensor:
         """`Links.survival` of the wedges that movers disturb; (wedge, mover's action, power × level)."""
-        return self.links.survival[self._disturbed[0]].transpose(1, 2).contiguous()
+        return self.form.links.survival[self._disturbed[0]].transpose(1, 2).contiguous()
 
     def action_cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
         """Expected cost of everything a mover's action touches, per own action; (slot, mover, action).
 
         Laws (slot, device, action). Differences between actions are differences of the network's expected cost.
         """
-        problem, now = self.links.problem, self.form.survival(law, first_slot)
+        problem, now = self.form.links.problem, self.form.survival(law, first_slot)
         lost = law.new_zeros(len(self.movers), len(problem.actions), len(law))
         sent, mover = self._sent
         lost.index_add_(0, mover, self._weighed(self._own_arrival(now), sent))
@@ -250,14 +245,14 @@ class MoverCosts:
 
     def _weighed(self, arrival: Tensor, edge: Tensor) -> Tensor:
         """a_ij (1 − arrival) of some edges; the arrivals are used up."""
-        return arrival.neg_().add_(1).mul_(self.links.weight[edge])
+        return arrival.neg_().add_(1).mul_(self.form.links.weight[edge])
 
     def _own_arrival(self, now: CachedSurvival) -> Tensor:
         """Arrival of movers' own packets per own action; (edge, action, slot)."""
         sent, _ = self._sent
         arrival = now.success(sent).mul_(now.hears(sent))
         whole = arrival.new_zeros(len(sent), now.law.shape[1], arrival.shape[2])
-        return whole.index_copy_(1, self.links.sending, arrival)
+        return whole.index_copy_(1, self.form.links.sending, arrival)
 
     def _disturbed_arrival(self, now: CachedSurvival) -> Tensor:
         """Arrival of the packets that movers disturb per own action: survival of all the rest times their own.
@@ -266,5 +261,5 @@ class MoverCosts:
         """
         wedge, edge, _ = self._disturbed
         others = now.everyone.index_select(0, edge).sub_(now.each.index_select(0, wedge)).exp_()
-        others.mul_(self.links.alone.index_select(0, edge)).mul_(now.sends(edge).unsqueeze(2))
+        others.mul_(self.form.links.alone.index_select(0, edge)).mul_(now.sends(edge).unsqueeze(2))
         return torch.bmm(self._survival, others.flatten(1, 2)).mul_(now.hears(edge))

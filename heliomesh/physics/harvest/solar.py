@@ -233,9 +233,8 @@ def _window(settings: Settings, scenario: Scenario) -> DayWindow:
 def _by_slot(samples: SunSamples, window: DayWindow, settings: Settings) -> SunSamples:
     """Mean irradiance of every slot of every day."""
     values = len(np.unique(samples.second // 86400)) * window.num_slots
-    if values > _MAX_TRACE:
-        expected = f"expected slots so long that the trace has at most {_MAX_TRACE} values"
-        raise ScenarioError("energy.slot_second", f"{expected}, actual number {values}")
+    expected = f"slots so long that the trace has at most {_MAX_TRACE} values"
+    refuse(values > _MAX_TRACE, "energy.slot_second", expected, f"number {values}")
     found = daylight.slot_means(samples, window)
     expected = f"a window where slots of {window.slot_second:g} s meet samples"
     refuse(not len(found.ghi), "harvest.hours", expected, f"value {list(settings.hours)}")

@@ -21,7 +21,7 @@ from heliomesh.planners.decentralized import literal
 from heliomesh.planners.decentralized.consistent import Consistent, num_best_responses, policy_scope, share_scope
 from heliomesh.planners.decentralized.neighbourhood import Areas, Neighbourhood
 from heliomesh.planners.decentralized.shares import BATCHED_ENTRIES, KEPT_ENTRIES
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.section import Positive
 
 BYTES_ON_AIR = 4  # table entries travel as 32-bit floats
@@ -95,8 +95,8 @@ def plan(context: PlannerContext[Options]) -> Plan:
 
 def _plan(context: PlannerContext[Options]) -> Plan:
     options = context.options
-    if options.endless and options.form == "literal":
-        raise ScenarioError("decentralized option.endless", "expected false with form = literal, actual value true")
+    both = options.endless and options.form == "literal"
+    refuse(both, "decentralized option.endless", "false with form = literal", "value true")
     problem = with_levels(context.problem, options.levels)
     areas = tuple(Neighbourhood(problem, device, options.hops) for device in range(problem.num_devices))
     default = options.form == "default"
