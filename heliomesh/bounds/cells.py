@@ -168,11 +168,8 @@ def _columns(problem: Problem, group: Group) -> list[Tensor]:
     """Positions of the neighbours heard together; several parts where all at once are too many."""
     neighbours = group.edges.shape[1]
     per_neighbour = len(problem.actions) * (1 if _one_level(problem) else problem.channel.levels)
-    most = max(
-        1,
-        int(np.log(_LISTED_ENTRIES[problem.device.type]) / np.log(max(per_neighbour, 2))) - problem.link.half_duplex,
-    )
-    parts = -(-neighbours // most)
+    heard = int(np.log(_LISTED_ENTRIES[problem.device.type]) / np.log(max(per_neighbour, 2)))
+    parts = -(-neighbours // max(1, heard - problem.link.half_duplex))
     return list(torch.arange(neighbours, device=problem.device).tensor_split(parts))
 
 
@@ -188,9 +185,8 @@ def _priced(problem: Problem, coordination: Coordination, group: Group) -> Price
         level, site = levels.expand(-1, group.heard), sites[:, :1].expand(-1, group.heard)
     else:
         more = group.heard - sites.shape[1]  # a half-duplex receiver itself has no link
-        level, site = (
-            torch.nn.functional.pad(one, (0, more), value=none) for one, none in ((levels, 0), (sites, -1))
-        )
+        pad = torch.nn.functional.pad
+        level, site = pad(levels, (0, more), value=0), pad(sites, (0, more), value=-1)
     return Priced(group.actors, cost, prob, level, site)
 
 

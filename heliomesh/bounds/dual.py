@@ -51,6 +51,7 @@ from heliomesh.grid.cycle_fixed_point import settle_values
 from heliomesh.model.policy import Track
 from heliomesh.model.problem import Problem, interpolated
 from heliomesh.model.threads import fitting_threads
+from heliomesh.slot.colour_rounds import place_among
 from heliomesh.slot.coordination import Coordination
 from heliomesh.slot.enumerated_cost import cost_form
 
@@ -186,22 +187,19 @@ def _watched(problem: Problem, priced: list[Priced], memory_gib: float) -> tuple
 
     Programs watch as many of their channels as a limit of states allows, and then as many as the memory allows.
     """
-    pairs = zip(
-        torch.cat([one.actors.flatten() for one in priced]).tolist(),
-        torch.cat([one.site.flatten() for one in priced]).tolist(),
-        strict=True,
-    )
+    actors = torch.cat([one.actors.flatten() for one in priced])
+    watched = torch.cat([one.site.flatten() for one in priced])
     by_site: list[dict[int, list[int]]] = [{} for _ in range(problem.num_devices)]
-    for pair, (device, site) in enumerate(pairs):
+    for pair, (device, site) in enumerate(zip(actors.tolist(), watched.tolist(), strict=True)):
         if site >= 0:
             by_site[device].setdefault(site, []).append(pair)
     levels, most = float(problem.channel.levels), max(map(len, by_site))
     while most and sum(levels ** min(len(sites), most) for sites in by_site) > _WATCHED_STATES:
         most -= 1
-    for watched in range(most, 0, -1):
+    for axes in range(most, 0, -1):
         by_count: dict[int, list[int]] = {}
         for device, sites in enumerate(by_site):
-            by_count.setdefault(min(len(sites), watched), []).append(device)
+            by_count.setdefault(min(len(sites), axes), []).append(device)
         found = tuple(_watchers(problem, count, devices, by_site) for count, devices in sorted(by_count.items()))
         if ascent_bytes(problem, priced, found, sparing=True) <= memory_gib * 2**30:
             return found
@@ -214,11 +212,10 @@ _WATCHED_STATES = 50_000  # joint channel states of all devices' programs
 def _watchers(problem: Problem, count: int, devices: list[int], by_site: list[dict[int, list[int]]]) -> Watchers:
     axes = []
     for axis in range(count):
-        found = [
-            (pair, place) for place, device in enumerate(devices) for pair in list(by_site[device].values())[axis]
-        ]
-        pairs, places = torch.tensor(found, device=problem.device).unbind(1)
-        axes.append((pairs, places))
+        own = [list(by_site[device].values())[axis] for device in devices]
+        found = [(pair, place) for place, pairs in enumerate(own) for pair in pairs]
+        moved, places = torch.tensor(found, device=problem.device).unbind(1)
+        axes.append((moved, places))
     return Watchers(torch.tensor(devices, device=problem.device), tuple(axes))
 
 
@@ -257,9 +254,8 @@ class Dual:
         mean_law = torch.zeros(len(slots), *laws.shape[1:], dtype=laws.dtype, device=laws.device)
         mean_law = (mean_law.index_add_(0, self.blocks, laws) / slots).repeat_interleave(self.skies, dim=0)
         at_once = 1 if self.sparing else len(mean_law)
-        return [
-            torch.cat([expected_prices(one, part) for part in torch.split(mean_law, at_once)]) for one in self.priced
-        ]
+        parts = torch.split(mean_law, at_once)
+        return [torch.cat([expected_prices(one, part) for part in parts]) for one in self.priced]
 
     def ascend(self, prices: list[Tensor], steps: int, track: Track, what: str) -> list[Tensor]:
         """The best prices met on the way up; none where nobody hears anybody."""
@@ -373,21 +369,18 @@ class Dual:
     @cached_property
     def _moving(self) -> Tensor:
         """Whether a pair's price moves with its channel; (pair,)."""
-        moving = torch.zeros(
-            sum(one.actors.numel() for one in self.priced), dtype=torch.bool, device=self.problem.device
-        )
+        pairs = sum(one.actors.numel() for one in self.priced)
+        moving = torch.zeros(pairs, dtype=torch.bool, device=self.problem.device)
         for watchers in self.watchers:
-            for pairs, _ in watchers.axes:
-                moving[pairs] = True
+            for own, _ in watchers.axes:
+                moving[own] = True
         return moving
 
     def _seen(self, prices: list[Tensor]) -> list[Tensor]:
         """Prices with the mean over levels where nobody watches the channel."""
         masks = torch.split(self._moving, [one.actors.numel() for one in self.priced])
-        return [
-            torch.where(mask.reshape(1, 1, *price.shape[2:4], 1), price, price.mean(1, keepdim=True))
-            for price, mask in zip(prices, masks, strict=True)
-        ]
+        moving = [mask.reshape(1, 1, *price.shape[2:4], 1) for price, mask in zip(prices, masks, strict=True)]
+        return [torch.where(*one, one[1].mean(1, keepdim=True)) for one in zip(moving, prices, strict=True)]
 
     def _totals(self, watchers: Watchers, programs: SoftPrograms, flat: Tensor, temperature: float) -> Tensor:
         """Σ_j V_j of a group of devices, over their energies and the channels they watch."""
@@ -446,8 +439,7 @@ class Dual:
         """Σ_i g_ij of a group of devices for the joint levels of the channels watched."""
         blocks, levels, _, actions = flat.shape
         count = len(watchers.axes)
-        place = torch.full((self.problem.num_devices,), -1, device=flat.device)
-        place[watchers.devices] = torch.arange(len(watchers.devices), device=flat.device)
+        place = place_among(watchers.devices, self.problem.num_devices)
         none = watchers.devices.new_zeros(0)
         actor = place[torch.cat([none, *(one.actors.flatten() for one in self.priced)])]
         blind = ((actor >= 0) & ~self._moving).nonzero().squeeze(1)
@@ -455,9 +447,8 @@ class Dual:
         total = base.index_add(1, actor[blind], flat[:, :, blind].mean(1))
         total = total.reshape(blocks, len(watchers.devices), *[1] * count, actions)
         for axis, (pairs, places) in enumerate(watchers.axes):
-            own = flat.new_zeros(blocks, levels, len(watchers.devices), actions).index_add(
-                2, places, flat[:, :, pairs]
-            )
+            own = flat.new_zeros(blocks, levels, len(watchers.devices), actions)
+            own.index_add_(2, places, flat[:, :, pairs])
             shape = [blocks, len(watchers.devices), *[1] * count, actions]
             shape[2 + axis] = levels
             total = total + own.transpose(1, 2).reshape(shape)

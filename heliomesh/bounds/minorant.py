@@ -157,7 +157,7 @@ def _bends(value: Tensor, levels: int, closed: bool) -> Tensor:
 def device_classes(problem: Problem, levels: int | None = None) -> Iterator[DeviceClass]:
     """Devices by their class, each on the finest grid that memory allows, or on one of so many levels."""
     law = problem.harvest.law
-    battery = replace(problem.battery, given_losses=problem.battery.losses.linear)
+    battery = replace(problem.battery, losses=problem.battery.losses.linear)
     spent, needed, losses = problem.actions.spent_joule, problem.actions.needed_joule, battery.losses
     own = (battery.capacity_joule, law.scale, losses.retention, losses.charge_efficiency, losses.drain_joule)
     looks = torch.cat([torch.stack(own, 1), spent], 1)

@@ -123,9 +123,8 @@ def foresight_gains(problem: Problem, seen: Foresight, paths: Paths, levels: int
     seeing, told = interpolated(problem, levels), interpolated(paths.problem, levels)
     shape = (problem.slots, problem.num_devices, len(paths), told.num_energy)
     found = torch.zeros(shape, dtype=problem.dtype, device=problem.device)
-    stationary = (
-        problem.harvest.law.stationary.to(found) if paths.skies is not None else torch.ones_like(seen.received)
-    )
+    told_of = paths.skies is not None
+    stationary = problem.harvest.law.stationary.to(found) if told_of else torch.ones_like(seen.received)
     rest = seen.received[paths.weather].sum(1) - problem.slots * (stationary * seen.received).sum()
     for group in seen.watched:
         per_device = group.price.shape[1] * seeing.num_energy * len(problem.actions)
@@ -154,9 +153,8 @@ def _differences(problem: Problem, told: Problem, own: Watched, paths: Paths) ->
     idle = problem.idle_cost[own.devices].reshape(devices, 1, 1, -1)
     value = torch.zeros(devices, own.price.shape[1], problem.num_energy, dtype=problem.dtype, device=problem.device)
     found = value.new_zeros(problem.slots, devices, len(paths), told.num_energy)
-    price = own.price.repeat_interleave(
-        problem.num_energy // paths.weathers, 2
-    )  # (device, joint level, energy, action)
+    # (device, joint level, energy, action)
+    price = own.price.repeat_interleave(problem.num_energy // paths.weathers, 2)
     for slot in range(problem.slots - 1, -1, -1):
         if slot < problem.slots - 1:
             mean = value @ problem.energy_kernels(slot)[own.devices].transpose(1, 2)

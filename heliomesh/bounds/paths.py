@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -34,8 +34,7 @@ class Paths:
         return len(self.level)
 
 
-@dataclass(frozen=True)
-class Sky:
+class Sky(NamedTuple):
     """What all devices share."""
 
     weather: Tensor  # (path, slot)

@@ -15,11 +15,13 @@ def surroundings(problem: Problem, coordination: Coordination) -> tuple[list[Par
     clusters: list[Part] = []
     kind_of = {}
     site, noise_watt = problem.channel.site_of_edge.tolist(), problem.link.noise_watt.tolist()
-    looks = _edge_looks(problem, coordination)
+    topology, sender_kind = problem.topology, problem.device_kind[problem.topology.edge_sender]
+    # what distinguishes every edge and its sender for a receiver
+    looks = list(zip(topology.edge_weight.tolist(), problem.edge_gain.tolist(), sender_kind.tolist(), strict=True))
     for group in coordination.groups:
         kinds, places = [], (group.receivers.tolist(), group.actors.tolist(), group.edges.tolist())
         for receiver, actors, edges in zip(*places, strict=True):
-            own = int(coordination.device_kind[receiver]) if problem.link.half_duplex else None
+            own = int(problem.device_kind[receiver]) if problem.link.half_duplex else None
             key = (len(actors), noise_watt[receiver], own, *(looks[edge] for edge in edges))
             if key not in number:
                 number[key] = len(clusters)
@@ -28,13 +30,6 @@ def surroundings(problem: Problem, coordination: Coordination) -> tuple[list[Par
             kinds.append(number[key])
         kind_of[group.offset] = torch.tensor(kinds, device=problem.device)
     return clusters, kind_of
-
-
-def _edge_looks(problem: Problem, coordination: Coordination) -> list[tuple[float, float, int]]:
-    """What distinguishes every edge and its sender for a receiver; (edge,)."""
-    topology = problem.topology
-    kind = coordination.device_kind[topology.edge_sender]
-    return list(zip(topology.edge_weight.tolist(), coordination.edge_gain.tolist(), kind.tolist(), strict=True))
 
 
 def booked(problem: Problem, receiver: int, device: int) -> Tensor:

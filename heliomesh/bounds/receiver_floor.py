@@ -10,7 +10,8 @@ heard have small tables.
 """
 
 import math
-from functools import reduce
+from collections.abc import Callable
+from functools import partial, reduce
 from itertools import product
 
 import torch
@@ -57,11 +58,8 @@ def _levels(problem: Problem, clusters: list[Part]) -> int | None:
     law, actions = problem.harvest.law, len(problem.actions)
 
     def work(levels: int) -> float:
-        return sum(
-            float(problem.channel.levels) ** len(cluster.sites)
-            * float(law.num_weather * levels * actions) ** len(cluster.devices)
-            for cluster in clusters
-        )
+        channel, device = float(problem.channel.levels), float(law.num_weather * levels * actions)
+        return sum(channel ** len(cluster.sites) * device ** len(cluster.devices) for cluster in clusters)
 
     if problem.grid_is_exact:
         return problem.battery.levels if work(problem.battery.levels) <= _WORK else None
@@ -113,26 +111,23 @@ def _filled(problem: Problem, cluster: Part, classes: list[DeviceClass], value: 
     for axis in range(sites):
         value = contract_axis(value, axis, problem.channel.kernel)
     for position, one in enumerate(classes):
-        moved = value.movedim(sites + position, -1)
-        filled = one.filled(moved.reshape(-1, one.num_energy), phase)
-        value = filled.reshape(moved.shape).movedim(-1, sites + position)
+        value = _on_axis(value, sites + position, partial(one.filled, phase=phase))
     return value
+
+
+def _on_axis(value: Tensor, axis: int, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """A table in which rows along an axis, (row, energy), are changed."""
+    moved = value.movedim(axis, -1)
+    return change(moved.reshape(-1, moved.shape[-1])).reshape(moved.shape).movedim(-1, axis)
 
 
 def _chosen(classes: list[DeviceClass], future: Tensor, cost: Tensor) -> Tensor:
     """Least of cost and future over joint actions; (channel state, energies...) likewise."""
-    tables: dict[tuple[int, ...], Tensor] = {(): future}
-    for position, one in enumerate(classes):
-        moved = {key: table.movedim(1 + position, -1) for key, table in tables.items()}
-        tables = {
-            (*key, choice): one.after(table.reshape(-1, one.num_energy), choice)
-            .reshape(table.shape)
-            .movedim(-1, 1 + position)
-            for key, table in moved.items()
-            for choice in range(cost.shape[1])
-        }
     best = torch.full_like(future, torch.inf)
     for key in product(range(cost.shape[1]), repeat=len(classes)):
+        table = future
+        for axis, (one, choice) in enumerate(zip(classes, key, strict=True), 1):
+            table = _on_axis(table, axis, partial(one.after, action=choice))
         now = cost.permute(*range(1, cost.ndim), 0)[key].reshape(-1, *(1,) * len(classes))
-        torch.minimum(best, tables[key] + now, out=best)
+        torch.minimum(best, table + now, out=best)
     return best

@@ -22,7 +22,7 @@ from heliomesh.common.arguments import Count, Index, checked
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB
 from heliomesh.model.policy import Track, untracked
 from heliomesh.model.problem import Problem, interpolated
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.slot.coordination import Coordination
 
 _TRAINING_SLOTS = 400  # of all training paths
@@ -86,8 +86,7 @@ def sampled_bound(
     SampledBound
         The bound along every path, their mean and its confidence interval [cost per slot].
     """
-    if paths < 2:
-        raise ScenarioError("paths", f"expected at least 2, actual value {paths}")
+    refuse(paths < 2, "paths", "at least 2", f"value {paths}")
     wide = with_known_clouds(problem.wide)
     coordination = Coordination(wide)
     coordination.check_fits(DEFAULT_LIMIT_GIB)

@@ -59,9 +59,8 @@ class Spending:
     def barred(self) -> Tensor:
         """+∞ where a state does not pay for an action, else 0; (device, energy, action)."""
         feasible = self.problem.feasible[self.devices]
-        return torch.zeros(feasible.shape, dtype=self.problem.dtype, device=feasible.device).masked_fill_(
-            ~feasible, torch.inf
-        )
+        nothing = torch.zeros(feasible.shape, dtype=self.problem.dtype, device=feasible.device)
+        return nothing.masked_fill_(~feasible, torch.inf)
 
     @cached_property
     def lower(self) -> Tensor:
@@ -90,23 +89,15 @@ class Spending:
         shares.scatter_(2, self.lower.unsqueeze(-1), one - above)
         return shares.scatter_add_(2, self.upper.unsqueeze(-1), above)
 
-    def read(self, future: Tensor, device_axis: int = -2) -> Tensor:
-        """A table (..., device, ..., energy) at what actions leave; one more axis (..., action)."""
-        lower, upper, share = self.lower, self.upper, self.share
-        for _ in range(-2 - device_axis):  # axes between device and energy
-            lower, upper, share = (
-                lower.unsqueeze(1),
-                upper.unsqueeze(1),
-                None if share is None else share.unsqueeze(1),
-            )
+    def read(self, future: Tensor) -> Tensor:
+        """A table (..., device, energy) at what actions leave; one more axis (..., action)."""
         rows = future.shape[:-1]
-        lower, upper = lower.expand(*rows, -1), upper.expand(*rows, -1)
-        found = values_left(future, lower, upper, share)
+        found = values_left(future, self.lower.expand(*rows, -1), self.upper.expand(*rows, -1), self.share)
         return found.view(*rows, *self.barred.shape[1:])
 
     def reached(self, future: Tensor) -> Tensor:
         """The same of a table (device, row, energy), +∞ where a state does not pay for an action."""
-        return self.read(future, -3) + self.barred.unsqueeze(1)
+        return self.read(future.transpose(0, 1)).transpose(0, 1) + self.barred.unsqueeze(1)
 
 
 def spread_actions(problem: Problem, table: Tensor, devices: Sequence[int]) -> Tensor:

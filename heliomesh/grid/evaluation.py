@@ -4,7 +4,7 @@ Where every device's action depends only on its own independent part of the netw
 otherwise the whole network is one part.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import product
 
 import torch
@@ -21,7 +21,9 @@ from heliomesh.model.factor import Factor, Variable, action, energy, site
 from heliomesh.model.overhead import is_paid
 from heliomesh.model.policy import ActionPolicy, Observation, Plan, as_plan, refuse_memory
 from heliomesh.model.problem import Part, Problem
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
+
+State = dict[Variable, Tensor]  # indices (state,) of variables in every joint state
 
 
 @checked
@@ -53,29 +55,23 @@ def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = 
     plan = as_plan(plan)
     policy = plan.policy
     if not isinstance(policy, ActionPolicy):
-        expected = "expected one that chooses among the scenario's actions"
-        raise ArgumentError("plan", f"{expected}, actual value {type(policy).__name__}")
+        raise ArgumentError("plan", "one that chooses among the scenario's actions", f"value {type(policy).__name__}")
     check_size(problem, policy)
     if is_paid(problem) and (policy.talk is not None or plan.overhead.online_bytes_per_slot > 0):
         expected = "'free' for exact evaluation of a plan that talks, since its states count no messages"
         raise ScenarioError("energy.control", expected, "value 'paid'")
     refuse_memory(policy, plan.planner, "exact evaluation")
-    if not problem.law_is_simulated:
-        other = (
-            "clouds unknown to plans" if problem.harvest.law.clouds is not None else "a replay from a random start"
-        )
-        raise ScenarioError("harvest", f"expected the law that plans know, as exact evaluation needs, actual {other}")
+    cloudy = problem.harvest.law.clouds is not None
+    other = "clouds unknown to plans" if cloudy else "a replay from a random start"
+    expected = "the law that plans know, as exact evaluation needs,"
+    refuse(not problem.law_is_simulated, "harvest", expected, other)
     parts = (_whole(problem),) if problem.battery.drains else _separable_parts(problem, policy)
     largest = max(entries(problem.sizes(part.states)) for part in parts)
     # the law of actions twice, as the policy gives it and as the part takes it; the state as indices and as seen, the
     # actions and the energies they leave
     per_state = 8.0 * (8 * problem.num_devices + 2 * len(problem.actions) * problem.num_devices + 8)
-    check_fits(
-        "exact evaluation",
-        largest * per_state,
-        memory_gib,
-        "lower the levels or the devices, or use hm.simulate",
-    )
+    remedy = "lower the levels or the devices, or use hm.simulate"
+    check_fits("exact evaluation", largest * per_state, memory_gib, remedy)
     return sum(_part_cost(problem, policy, part) for part in parts) / problem.slots
 
 
@@ -107,20 +103,14 @@ def _part_cost(problem: Problem, policy: ActionPolicy, part: Part) -> float:
             prob = policy.checked_prob(slot, seen)[:, list(part.devices)]  # (state, device, action)
             for device, chosen in zip(part.devices, prob.unbind(1), strict=True):
                 if bool((chosen * ~problem.feasible[device][state[energy(device)]]).any()):
-                    overdrew = f"actual: overdrew the battery of device {device}"
-                    expected = f"expected actions that batteries pay for, {overdrew}"
-                    raise ScenarioError(type(policy).__name__, expected)
+                    expected, actual = "actions that batteries pay for", f": overdrew the battery of device {device}"
+                    raise ScenarioError(type(policy).__name__, expected, actual)
         value = _expected(problem, part, factors, future, state, prob).reshape(shape)
     return expected_first(problem, part.states, value)
 
 
 def _expected(
-    problem: Problem,
-    part: Part,
-    factors: list[Factor],
-    future: Factor,
-    state: dict[Variable, Tensor],
-    prob: Tensor,
+    problem: Problem, part: Part, factors: list[Factor], future: Factor, state: State, prob: Tensor
 ) -> Tensor:
     """Σ over joint actions of probability × (cost + future value) in every state; (state,)."""
     expected = torch.zeros(len(prob), dtype=problem.dtype, device=problem.device)
@@ -145,17 +135,12 @@ def _expected(
     return expected
 
 
-def _after_spending(
-    problem: Problem, part: Part, future: Factor, state: dict[Variable, Tensor], chosen: tuple[Tensor, ...]
-) -> Tensor:
+def _after_spending(problem: Problem, part: Part, future: Factor, state: State, chosen: Sequence[Tensor]) -> Tensor:
     """The future at what joint actions leave, interpolated where spending lies between grid points; (state,)."""
     points = []
     for device, index in zip(part.devices, chosen, strict=True):
-        left, overshoot = (
-            problem.energy_left[device, state[energy(device)], index],
-            problem.actions.overshoot[device][index],
-        )
-        share = overshoot.to(problem.dtype)
+        left = problem.energy_left[device, state[energy(device)], index]
+        share = problem.actions.overshoot[device][index].to(problem.dtype)
         above = (left + 1).clamp(max=problem.num_energy - 1)  # beyond the topmost energy it has no share
         points.append([(left, 1 - share), (above, share)] if bool(share.any()) else [(left, 1 - share)])
     value = torch.zeros((), dtype=problem.dtype, device=problem.device)
@@ -166,9 +151,7 @@ def _after_spending(
     return value
 
 
-def _missed_in_darkness(
-    problem: Problem, part: Part, factors: list[Factor], assignment: dict[Variable, Tensor]
-) -> Tensor:
+def _missed_in_darkness(problem: Problem, part: Part, factors: list[Factor], assignment: State) -> Tensor:
     """What dark receivers miss of what would have arrived, Σ_j a_ij − f_i; factors begin with receivers'."""
     missed = torch.zeros((), dtype=problem.dtype, device=problem.device)
     for receiver, factor in zip(part.receivers, factors, strict=False):
@@ -178,12 +161,12 @@ def _missed_in_darkness(
     return missed
 
 
-def _all_states(problem: Problem, part: Part) -> tuple[Observation, dict[Variable, Tensor]]:
+def _all_states(problem: Problem, part: Part) -> tuple[Observation, State]:
     """Every joint grid state of a part as one batch, as an observation and as index tensors."""
     shape = problem.sizes(part.states)
     axes = (torch.arange(size, device=problem.device) for size in shape)
     grid = torch.meshgrid(*axes, indexing="ij")  # torch.unravel_index would import SymPy, which takes a second
-    state: dict[Variable, Tensor] = {one: axis.flatten() for one, axis in zip(part.states, grid, strict=True)}
+    state: State = {one: axis.flatten() for one, axis in zip(part.states, grid, strict=True)}
     batch, devices = entries(shape), problem.num_devices
     channel_level = torch.zeros(batch, problem.channel.num_sites, dtype=torch.long, device=problem.device)
     for index in part.sites:

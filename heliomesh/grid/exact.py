@@ -19,6 +19,7 @@ from heliomesh.model.factor import Factor, Variable, action, site, total
 from heliomesh.model.problem import Part, Problem
 from heliomesh.slot.ties import tie
 
+Devices = frozenset[int]
 MOST_AXES = 64  # of a torch tensor; a device has two for its energy
 _BLOCK_ENTRIES = 1 << 18  # entries of a block's largest table: it stays in the cache
 
@@ -196,9 +197,7 @@ def elimination_stages(problem: Problem, part: Part, factors: list[Factor]) -> l
     return stages
 
 
-def elimination_order(
-    devices: tuple[int, ...], touched: Sequence[frozenset[int]]
-) -> list[tuple[int, frozenset[int]]]:
+def elimination_order(devices: Sequence[int], touched: Sequence[Devices]) -> list[tuple[int, Devices]]:
     """Devices in the order of their elimination, each with those whose actions stay open then.
 
     ``touched`` has for each cost term the devices whose actions it depends on.
@@ -277,18 +276,13 @@ def minimise(
                 if inherited.shape[battery] > 1:
                     inherited = inherited.narrow(battery, first, length)
                 known_code = best_code.narrow(battery, needed, length)
+                own_code = inherited + choice * stage.weight
                 # idle comes first and spends nothing, so it sets everything
-                to_beat = known - equal if choice else None
-                _keep_better(inherited + choice * stage.weight, known_code, candidate, to_beat)
+                kept = torch.where(candidate < known - equal, own_code, known_code) if choice else own_code
+                known_code.copy_(kept.expand_as(known_code))
             torch.minimum(candidate, known if choice else candidate, out=known)
         value, code, frontier = best, best_code, stage.frontier
     return value.reshape(len(value), -1), None if code is None else code.reshape(len(value), -1)
-
-
-def _keep_better(code: Tensor, known_code: Tensor, cost: Tensor, known: Tensor | None) -> None:
-    """Write a choice's code into ``known_code`` where it costs less than what is known, if anything is."""
-    kept = code if known is None else torch.where(cost < known, code, known_code)
-    known_code.copy_(kept.expand_as(known_code))
 
 
 def _aligned(table: Tensor, frontier: tuple[int, ...], stage: Stage, choice: int) -> Tensor:

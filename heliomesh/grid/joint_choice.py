@@ -19,6 +19,7 @@ from heliomesh.grid.after_spending import EnergyAfterAction, Floats, Ints, Numpy
 from heliomesh.model.endless import EndlessOptions
 from heliomesh.model.overhead import Overhead, Talk, coordination_talk, online_overhead
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation
+from heliomesh.scenario.section import Rounds
 from heliomesh.slot.coordination import Coordination, Tables
 
 TablesAhead = Callable[[int, Floats], list[Floats]]  # a slot's place among those prepared, and batteries [J]
@@ -27,8 +28,8 @@ TablesAhead = Callable[[int, Floats], list[Floats]]  # a slot's place among thos
 class RoundsOptions(EndlessOptions):
     """Options of planners whose devices settle slots by message rounds."""
 
-    sweeps: Annotated[int, Field(ge=1, le=100_000)] = Field(30, description="most sweeps of best responses")
-    rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(8, description="most coordinate rounds per slot")
+    sweeps: Rounds = Field(30, description="most sweeps of best responses")
+    rounds: Rounds = Field(8, description="most coordinate rounds per slot")
     messages: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
         None, description="min-sum rounds before them; default 10 under half duplex, else none"
     )
@@ -66,7 +67,9 @@ class JointChoice(ActionPolicy):
 
     def tables_ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> TablesAhead:
         """The same by NumPy, in several slots of which all but the batteries is known."""
-        missed = [self.coordination.costs_ahead(group, channel_level) for group in self.coordination.groups]
+        shape, coordination = channel_level.shape[:2], self.coordination
+        flat = (coordination.observed(group, channel_level.flatten(0, 1)) for group in coordination.groups)
+        missed = [one.reshape(*shape, *one.shape[1:]).numpy() for one in flat]
         return lambda number, _: [cost[number] for cost in missed]
 
     @property
@@ -96,7 +99,10 @@ class JointChoice(ActionPolicy):
         price = self.problem.idle_cost.masked_fill(~left.affordable, torch.inf)
         if self.own_values is not None:
             price = price + left.values(self.own_values[slot])
-        tables, first = self.slot_tables(slot, seen, price), self.first_choice(slot, left)
+        return self._settled(self.slot_tables(slot, seen, price), price, self.first_choice(slot, left))
+
+    def _settled(self, tables: Tables, price: Tensor, first: Tensor) -> Tensor:
+        """Where rounds from first choices and from silence end."""
         return self.coordination.decide(tables, price, [first, torch.zeros_like(first)], self.rounds, self.messages)
 
     def ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
@@ -114,8 +120,9 @@ class JointChoice(ActionPolicy):
                 values = lookup.values(futures[slot], entries[number], lookup.place(battery_joule))
             price = np.where(affordable, idle, np.inf) + values
             first = self.first_choice_few(slot, affordable, values)
-            return self.coordination.decide_few(
-                tables(number, battery_joule), price, first, self.rounds, self.messages
-            )
+            flat = [table.reshape(len(price), -1) for table in tables(number, battery_joule)]
+            joined = flat[0] if len(flat) == 1 else np.concatenate([price[:, 0, :0], *flat], 1)
+            whole, start = Tables(torch.from_numpy(joined)), torch.from_numpy(first)
+            return self._settled(whole, torch.from_numpy(price), start).numpy()
 
         return decide

@@ -104,9 +104,8 @@ class OwnPrograms(DevicePrograms):
         problem, chosen = self.problem, actions.long()
         slots, count = len(actions), len(problem.actions)
         place = chosen + count * torch.arange(problem.num_energy, device=problem.device)
-        lower, upper = (
-            table.expand(slots, -1, -1).gather(2, place) for table in (self.lower, self.upper)
-        )  # (slot, device, energy)
+        # (slot, device, energy)
+        lower, upper = (table.expand(slots, -1, -1).gather(2, place) for table in (self.lower, self.upper))
         share = None if self.share is None else self.share.expand(slots, -1, -1).gather(2, place)
         held = torch.empty(actions.shape, dtype=problem.dtype, device=problem.device)
 

@@ -48,7 +48,7 @@ def simulated_means(jobs: Sequence[Job], plan: Plan, work: Execution) -> Episode
     """Cost and darkness of jobs that differ by their episodes only, without their traces; (job,) each."""
     plan = _acting(jobs[0], plan)
     (problem, truth), numbers = _world(jobs[0], plan), [job.episode for job in jobs]
-    return simulate_means(problem, plan, numbers, jobs[0].seed, truth=truth, track=work.track)
+    return simulate_means(problem, plan, numbers, jobs[0].seed, truth, work.track, at_once=64)
 
 
 def simulated(jobs: Sequence[Job], plan: Plan | None, work: Execution) -> list[Trace]:

@@ -86,10 +86,8 @@ def action_energies(scenario: Scenario) -> tuple[Tensor, Tensor, Tensor]:
     """
     power, beta = action_set(scenario)
     spent = consumption(scenario).drawn_joule(power.unsqueeze(1), beta.unsqueeze(1)).T.contiguous()
-    largest = float(spent.max())
-    refuse(
-        not largest <= MOST_JOULE, "energy.powers_watt", f"spending of at most {MOST_JOULE:g} J", f"value {largest:g}"
-    )
+    largest, expected = float(spent.max()), f"spending of at most {MOST_JOULE:g} J"
+    refuse(not largest <= MOST_JOULE, "energy.powers_watt", expected, f"value {largest:g}")
     return power, beta, spent
 
 

@@ -8,20 +8,15 @@ receivers miss plus one idle term per device.
 import torch
 from torch import Tensor
 
-from heliomesh.model.factor import Factor, Variable, action, site, total
+from heliomesh.model.factor import Factor, action, site, total
 from heliomesh.model.policy import Weights
 from heliomesh.model.problem import Problem
 
 
-def receiver_scope(problem: Problem, receiver: int) -> tuple[Variable, ...]:
-    """What the packets into a receiver depend on: its sites and the actions it hears."""
-    return (*map(site, problem.sites_into(receiver)), *map(action, problem.heard_by(receiver)))
-
-
 def edge_errors(problem: Problem, receiver: int) -> dict[int, Factor]:
-    """Packet error rate q_ij into receiver i from each neighbour j, over the receiver's scope."""
+    """Packet error rate q_ij into receiver i from each neighbour j, over its sites and the actions that it hears."""
     topology, link = problem.topology, problem.link
-    scope = receiver_scope(problem, receiver)
+    scope = (*map(site, problem.sites_into(receiver)), *map(action, problem.heard_by(receiver)))
     received = {}
     for sender in topology.neighbours[receiver]:
         edge = topology.edge(receiver, sender)
@@ -44,13 +39,9 @@ def edge_errors(problem: Problem, receiver: int) -> dict[int, Factor]:
 
 def receiver_factor(problem: Problem, receiver: int) -> Factor:
     """f_i = Σ_{j∈N_i} a_ij q_ij: the weight that receiver i misses, and its part of the cost."""
-    topology = problem.topology
-    return total(
-        [
-            error.scaled(float(topology.edge_weight[topology.edge(receiver, sender)]))
-            for sender, error in edge_errors(problem, receiver).items()
-        ]
-    )
+    topology, errors = problem.topology, edge_errors(problem, receiver)
+    weight = {sender: float(topology.edge_weight[topology.edge(receiver, sender)]) for sender in errors}
+    return total([error.scaled(weight[sender]) for sender, error in errors.items()])
 
 
 def idle_factor(problem: Problem, device: int) -> Factor:
@@ -70,10 +61,8 @@ def update_loss(problem: Problem, error: Tensor, trained: Tensor, mixing: Weight
     are given.
     """
     topology = problem.topology
-    sender, edge, own = (
-        torch.from_numpy(array).to(error.device)
-        for array in (topology.edge_sender, topology.edge_weight, topology.self_weight)
-    )
+    arrays = (topology.edge_sender, topology.edge_weight, topology.self_weight)
+    sender, edge, own = (torch.from_numpy(array).to(error.device) for array in arrays)
     mixing = mixing or Weights(edge, own)
     lost = torch.zeros(trained.shape, dtype=error.dtype, device=error.device)
     lost.index_add_(-1, sender, mixing.edge * error)

@@ -6,7 +6,7 @@ for, how long a slot lasts, how strongly a radio sends.
 
 from heliomesh.model.problem import COARSE, Problem
 
-_MOST_RADIATED_WATT = 10.0  # radios of battery-powered devices radiate less
+_RADIATED_WATT = 10.0  # radios of battery-powered devices radiate less
 _LONG_SLOT_SECOND = 6 * 3600.0  # so long a slot holds day and night
 _MOST_PLENTY = 100.0  # of the dearest action, in every slot: energy is then no matter
 
@@ -28,9 +28,9 @@ def doubts(problem: Problem) -> list[str]:
             f"energy.slot_second: a slot lasts {energy.slot_second / 3600:g} hours; day and night within it are one "
             "harvest, and batteries only matter from slot to slot"
         )
-    if most > _MOST_RADIATED_WATT:
+    if most > _RADIATED_WATT:
         found.append(
-            f"energy.powers_watt: a device radiates {most:g} W, more than {_MOST_RADIATED_WATT:g} W; mW are not W"
+            f"energy.powers_watt: a device radiates {most:g} W, more than {_RADIATED_WATT:g} W; mW are not W"
         )
     if not bool((actions.needed_steps_up[:, actions.trained] < problem.battery.levels).any()):
         found.append("no device can ever afford to train; raise energy.capacity_joule or lower the energies")

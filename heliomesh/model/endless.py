@@ -126,10 +126,7 @@ def check_size(problem: Problem, policy: Policy) -> None:
     """Refuse a policy that was planned for a problem of another size."""
     planned = getattr(policy, "problem", problem)
     slots = problem.slots if isinstance(policy, Endless) else planned.slots  # a plan without an end fits any number
-    shapes = [
-        (p.num_devices, count, p.harvest.law.num_weather, len(p.actions))
-        for p, count in ((planned, slots), (problem, problem.slots))
-    ]
-    if shapes[0] != shapes[1]:
-        names = "devices, slots, weather levels and actions"
-        raise ScenarioError("plan", f"one for {shapes[1]} {names}", f"value {shapes[0]}")
+    pairs = ((planned, slots), (problem, problem.slots))
+    shapes = [(one.num_devices, count, one.harvest.law.num_weather, len(one.actions)) for one, count in pairs]
+    names = "devices, slots, weather levels and actions"
+    refuse(shapes[0] != shapes[1], "plan", f"one for {shapes[1]} {names}", f"value {shapes[0]}")

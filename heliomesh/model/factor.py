@@ -22,6 +22,9 @@ class Variable(NamedTuple):
     owner: int
 
 
+Scope = tuple[Variable, ...]
+
+
 def site(number: int) -> Variable:
     """Channel level of a site."""
     return Variable("site", number)
@@ -41,10 +44,10 @@ def action(device: int) -> Variable:
 class Factor:
     """A real function of the variables in ``scope``; axis k of ``table`` belongs to ``scope[k]``."""
 
-    scope: tuple[Variable, ...]
+    scope: Scope
     table: Tensor
 
-    def aligned(self, scope: tuple[Variable, ...]) -> Tensor:
+    def aligned(self, scope: Scope) -> Tensor:
         """The table with axes in the order of ``scope`` (a superset) and length 1 where it does not depend."""
         own = [variable for variable in scope if variable in self.scope]
         if len(own) != len(self.scope):
@@ -87,7 +90,7 @@ class Factor:
         return self.table[tuple(assignment[variable] for variable in self.scope)]
 
 
-def union_scope(*factors: Factor) -> tuple[Variable, ...]:
+def union_scope(*factors: Factor) -> Scope:
     """All variables of some factors, in order of first appearance."""
     return tuple(dict.fromkeys(variable for factor in factors for variable in factor.scope))
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from heliomesh.common.memory_limit import entries
 from heliomesh.model.problem import Problem
-from heliomesh.model.workload import transmit_second
+from heliomesh.model.workload import check_duty_cycle, transmit_second
 from heliomesh.physics.storage import by_device
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.schema import Energy
 
 
@@ -77,32 +77,22 @@ _HEADER_BYTE = 12.0  # preamble, address and check sum: 10 bytes by Bluetooth LE
 def paid_talk(problem: Problem, policy: object) -> Talk | None:
     """Messages of a policy, if batteries pay for them; raises ScenarioError where a duty cycle is too short."""
     talk: Talk | None = getattr(policy, "talk", None) if is_paid(problem) else None
-    energy = problem.scenario.energy
-    share = energy.duty_cycle
-    if talk is None or share is None:
-        return talk
-    second = transmit_second(problem.scenario) + float(on_air_second(energy, talk.sent_byte, talk.sent).max())
-    if not second <= share * energy.slot_second * (1 + _DUST):
-        expected = f"at least the share of a slot that an update and messages are on air, {second:.4g} s"
-        raise ScenarioError("energy.duty_cycle", f"{expected} of {energy.slot_second:g} s", f"value {share:g}")
+    if talk is not None:
+        second = float(on_air_second(problem.scenario.energy, talk.sent_byte, talk.sent).max())
+        check_duty_cycle(problem.scenario, transmit_second(problem.scenario) + second, "an update and messages are")
     return talk
-
-
-_DUST = 1e-9  # of a slot, for rounded sums
 
 
 def refuse_uncounted(
     problem: Problem, policy: object, overhead: Overhead, planner: str, why: str = "are not counted by device"
 ) -> None:
     """Raise ScenarioError for a plan that must pay for messages; no policy: where those of devices are not known."""
-    if is_paid(problem) and overhead.online_bytes_per_slot > 0 and getattr(policy, "talk", None) is None:
-        expected = f"'free' for the planner {planner!r}, whose messages {why}"
-        raise ScenarioError("energy.control", expected, "value 'paid'")
+    uncounted = is_paid(problem) and overhead.online_bytes_per_slot > 0 and getattr(policy, "talk", None) is None
+    refuse(uncounted, "energy.control", f"'free' for the planner {planner!r}, whose messages {why}", "value 'paid'")
 
 
-Hops = tuple[
-    npt.NDArray[np.int64], npt.NDArray[np.int64], float, float
-]  # senders, listeners, bytes, messages of each
+Ends = npt.NDArray[np.int64]
+Hops = tuple[Ends, Ends, float, float]  # senders, listeners, bytes, messages of each
 
 
 def _told(problem: Problem, hops: Sequence[Hops]) -> Talk:
@@ -161,19 +151,12 @@ def central_talk(problem: Problem) -> Talk:
 def central_overhead(problem: Problem) -> Overhead:
     """Traffic of a controller at the graph's centre: states in and actions out every slot, hop by hop."""
     table = sum(entries(problem.sizes(part.states)) for part in problem.parts)
-    full = entries(
-        [problem.channel.levels] * problem.channel.num_sites
-        + [problem.num_energy * len(problem.actions)] * problem.num_devices
-    )
+    full = problem.channel.levels**problem.channel.num_sites * problem.num_energy**problem.num_devices
     overhead = online_overhead(problem, central_talk(problem), table * problem.slots)
-    return replace(overhead, paper_table_entries=full * problem.slots)
+    return replace(overhead, paper_table_entries=full * len(problem.actions) ** problem.num_devices * problem.slots)
 
 
 def online_overhead(problem: Problem, talk: Talk, table_entries: int) -> Overhead:
     """Traffic of a policy that talks in every slot, and its tables; nothing travels offline."""
     online = float(talk.sent_byte.sum())
-    return Overhead(
-        table_entries=table_entries,
-        online_bytes_per_slot=online,
-        online_joule_per_slot=control_joule(problem, online),
-    )
+    return Overhead(table_entries, 0, online, 0.0, control_joule(problem, online))

@@ -6,13 +6,24 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
+from pydantic import Field
 
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB
 from heliomesh.common.streams import stream
 from heliomesh.model.policy import ParallelMap, Plan, Policy, Track, untracked
 from heliomesh.model.problem import Problem
-from heliomesh.scenario.section import Section
+from heliomesh.scenario.section import Levels, Section
 
 OptionsT = TypeVar("OptionsT", bound=Section)
+
+
+class GridOptions(Section):
+    """Options of planners whose tables grow so steeply with the levels that their grids are coarse."""
+
+    levels: Levels | None = Field(
+        None, description="points of its battery grid; default: up to 9, as few as round spending up little"
+    )
+    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 
 @dataclass(frozen=True)

@@ -90,11 +90,9 @@ class Observation:
 
     def mirrored(self, problem: Problem) -> "Observation":
         """The state at the other end of every variable: full for empty, the best channel for the worst."""
-        level, weather = (
-            problem.channel.levels - 1 - self.channel_level,
-            problem.harvest.law.num_weather - 1 - self.weather,
-        )
-        battery = problem.battery.lacking(self.battery_joule)
+        level = problem.channel.levels - 1 - self.channel_level
+        weather = problem.harvest.law.num_weather - 1 - self.weather
+        battery = problem.battery.capacity_joule - self.battery_joule
         return replace(self, channel_level=level, battery_joule=battery, weather=weather)
 
     def on_links(self, kept: Tensor) -> "Observation":
@@ -127,8 +125,8 @@ class Sight(frozenset[Variable]):
     def of(self, seen: Observation, elsewhere: Observation) -> Observation:
         """What is seen, with another observation's numbers wherever the device does not look."""
         sites, devices = self.owners("site"), self.owners("energy")
-        level, battery, weather = (
-            t.clone() for t in (elsewhere.channel_level, elsewhere.battery_joule, elsewhere.weather)
+        level, battery, weather = map(
+            Tensor.clone, (elsewhere.channel_level, elsewhere.battery_joule, elsewhere.weather)
         )
         level[:, sites] = seen.channel_level[:, sites]
         battery[:, devices], weather[:, devices] = seen.battery_joule[:, devices], seen.weather[:, devices]
@@ -178,9 +176,8 @@ class Remembers(Protocol):
 
 def refuse_memory(policy: Policy, planner: str, what: str) -> None:
     """Raise ScenarioError for a policy that remembers; ``what`` cannot hand its memory on from slot to slot."""
-    if isinstance(policy, Remembers):
-        expected = f"a plan that remembers nothing of earlier slots, as {what} needs"
-        raise ScenarioError("planner", expected, f"value {planner!r}")
+    expected = f"a plan that remembers nothing of earlier slots, as {what} needs"
+    refuse(isinstance(policy, Remembers), "planner", expected, f"value {planner!r}")
 
 
 def decided(problem: Problem, policy: Policy, slot: int, seen: Observation) -> Decision:
@@ -243,10 +240,8 @@ class ActionPolicy(ABC):
 
     def checked_action(self, slot: int, seen: Observation) -> Tensor:
         """`action` of what is given; raises ScenarioError for anything but indices of actions."""
-        chosen = self.action(slot, self.given(seen))
-        guard.check_actions(
-            f"{type(self).__name__}.action", chosen, tuple(seen.battery_joule.shape), len(self.problem.actions)
-        )
+        chosen, shape = self.action(slot, self.given(seen)), tuple(seen.battery_joule.shape)
+        guard.check_actions(f"{type(self).__name__}.action", chosen, shape, len(self.problem.actions))
         return chosen
 
     def ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
@@ -342,12 +337,9 @@ def _picks_actions(problem: Problem, policy: Policy) -> bool:
 
 def sees_present_only(problem: Problem, policy: Policy) -> bool:
     """Whether a policy picks the problem's own actions and looks at nothing but the slot's state."""
-    return (
-        isinstance(policy, ActionPolicy)
-        and not policy.looks_back
-        and not isinstance(policy, Remembers)
-        and _picks_actions(problem, policy)
-    )
+    if not isinstance(policy, ActionPolicy) or isinstance(policy, Remembers):
+        return False
+    return not policy.looks_back and _picks_actions(problem, policy)
 
 
 @dataclass(frozen=True)

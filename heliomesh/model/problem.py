@@ -8,6 +8,7 @@ from itertools import count
 import networkx as nx
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from heliomesh.common.arguments import checked
@@ -224,16 +225,37 @@ class Problem:
                 node = ("receiver", receiver)
                 graph.add_edges_from((node, ("energy", j)) for j in self.heard_by(receiver))
                 graph.add_edges_from((node, ("site", s)) for s in self.sites_into(receiver))
-        members = [
-            {kind: tuple(sorted(i for k, i in nodes if k == kind)) for kind in ("energy", "site", "receiver")}
-            for nodes in nx.connected_components(graph)
-        ]
-        return tuple(Part(part["energy"], part["site"], part["receiver"]) for part in members)
+        found, kinds = nx.connected_components(graph), ("energy", "site", "receiver")
+        return tuple(Part(*(tuple(sorted(i for k, i in nodes if k == kind)) for kind in kinds)) for nodes in found)
 
     def scarcity(self) -> Tensor:
         """Mean stored harvest over what the costliest action needs, E[u] / (e_cmp + p_max τ) if ideal; (device,)."""
         stored = self.battery.losses.charge_efficiency * self.harvest.law.mean_joule()
         return stored / self.actions.needed_joule.max(dim=1).values
+
+    @cached_property
+    def edge_gain(self) -> NDArray[np.float64]:
+        """Path gains, to ten digits: they are computed, so equal ones may differ in the last; (edge,)."""
+        different, which = np.unique(self.link.path_gain.cpu().numpy(), return_inverse=True)
+        return np.array([float(f"{gain:.9e}") for gain in different.tolist()])[which]
+
+    @cached_property
+    def device_kind(self) -> NDArray[np.int64]:
+        """Numbers of the devices' kinds: equal where their energy and idling are alike; (device,)."""
+        stored = self.battery.losses.charge_efficiency * self.harvest.law.scale
+        heard = np.bincount(self.topology.edge_sender, minlength=self.num_devices)
+        whole, rest = self.battery.kept_steps()
+        tables = (
+            (stored / self.battery.step_joule).unsqueeze(1),
+            torch.from_numpy(np.stack([heard, self.topology.self_weight], 1)),
+            self.actions.steps_up,
+            self.actions.needed_steps_up,
+            whole + rest,
+            self.wide.initial_energy_law,
+        )
+        columns = np.concatenate([table.cpu().numpy().astype(np.float64) for table in tables], 1)
+        differing = columns[:, (columns != columns[:1]).any(0)]
+        return np.unique(differing, axis=0, return_inverse=True)[1].reshape(-1)
 
     @cached_property
     def deaf(self) -> Tensor:
@@ -268,9 +290,8 @@ class Problem:
 
         It does not for random replays, and not under clouds that plans do not know of.
         """
-        return self.harvest.law.clouds is None and not (
-            isinstance(self.harvest, HarvestReplay) and self.harvest.fixed_start is None
-        )
+        random = isinstance(self.harvest, HarvestReplay) and self.harvest.fixed_start is None
+        return self.harvest.law.clouds is None and not random
 
     @property
     def devices_are_independent(self) -> bool:

@@ -6,6 +6,7 @@ simultaneous-update) solution to itself, so one representative per role suffices
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import eq
 
 import networkx as nx
 
@@ -69,31 +70,19 @@ def roles(problem: Problem, colour: Sequence[int]) -> tuple[Role, ...]:
 def _marks(problem: Problem, root: int, colour: Sequence[int] | None = None) -> dict[int, tuple[bool, int]]:
     """What a relabelling must keep besides the parameters: the root, its part, and the colours within that part."""
     inside = set(problem.part_of(root).devices)
-    return {
-        device: (device == root, (0 if colour is None else colour[device]) if device in inside else -1)
-        for device in range(problem.num_devices)
-    }
+    colours = (0,) * problem.num_devices if colour is None else colour
+    return {one: (one == root, colours[one] if one in inside else -1) for one in range(problem.num_devices)}
 
 
 def _attributed_graph(problem: Problem) -> "nx.DiGraph[int]":
     graph: nx.DiGraph[int] = nx.DiGraph()
-    stored = problem.battery.losses.charge_efficiency * problem.harvest.law.scale
-    whole, rest = problem.battery.kept_steps()
     for device in range(problem.num_devices):
-        look = (
-            float(problem.link.noise_watt[device]),
-            float(stored[device] / problem.battery.step_joule[device]),
-            tuple(problem.actions.steps_up[device].tolist()),
-            tuple(problem.actions.needed_steps_up[device].tolist()),
-            tuple((whole[device] + rest[device]).tolist()),
-            tuple(problem.initial_law(energy(device)).tolist()),
-        )
-        graph.add_node(device, look=look)
-    topology, path_gain = problem.topology, problem.link.path_gain
-    for edge, (i, j) in enumerate(zip(topology.edge_receiver, topology.edge_sender, strict=True)):
-        # positions are computed, so equal distances may differ in the last digits
-        strength = (float(f"{float(path_gain[edge]):.9e}"), float(topology.edge_weight[edge]))
-        graph.add_edge(int(j), int(i), strength=strength)
+        graph.add_node(device, look=(float(problem.link.noise_watt[device]), int(problem.device_kind[device])))
+    topology = problem.topology
+    ends = zip(topology.edge_receiver.tolist(), topology.edge_sender.tolist(), strict=True)
+    strengths = zip(problem.edge_gain.tolist(), topology.edge_weight.tolist(), strict=True)
+    for (receiver, sender), strength in zip(ends, strengths, strict=True):
+        graph.add_edge(sender, receiver, strength=strength)
     return graph
 
 
@@ -104,9 +93,7 @@ def _automorphism(
     first, second = graph.copy(), graph.copy()
     nx.set_node_attributes(first, source, "mark")
     nx.set_node_attributes(second, target, "mark")
-    matcher = nx.isomorphism.DiGraphMatcher(
-        first, second, node_match=lambda a, b: a == b, edge_match=lambda a, b: a == b
-    )
+    matcher = nx.isomorphism.DiGraphMatcher(first, second, node_match=eq, edge_match=eq)
     return next(matcher.isomorphisms_iter(), None)
 
 
@@ -115,10 +102,9 @@ def _renaming(problem: Problem, mapping: dict[int, int]) -> Callable[[Variable],
     if problem.scenario.channel.state == "receiver":
         sites = mapping
     else:
-        sites = {
-            int(site_of_edge[edge]): int(site_of_edge[topology.edge(mapping[int(i)], mapping[int(j)])])
-            for edge, (i, j) in enumerate(zip(topology.edge_receiver, topology.edge_sender, strict=True))
-        }
+        ends = zip(topology.edge_receiver.tolist(), topology.edge_sender.tolist(), strict=True)
+        carried = [topology.edge(mapping[receiver], mapping[sender]) for receiver, sender in ends]
+        sites = dict(zip(site_of_edge.tolist(), site_of_edge[carried].tolist(), strict=True))
 
     def rename(variable: Variable) -> Variable:
         table = sites if variable.kind == "site" else mapping

@@ -25,12 +25,16 @@ def transmit_second(scenario: Scenario) -> float:
         refuse(not second <= energy.slot_second, "energy.bit_per_second", expected, actual)
     else:
         second = energy.transmit_second
-    if energy.duty_cycle is not None and not second <= energy.duty_cycle * energy.slot_second * (1 + _DUST):
-        expected = (
-            f"at least the share of a slot that an update is on air, {second:.4g} s of {energy.slot_second:g} s"
-        )
-        raise ScenarioError("energy.duty_cycle", expected, f"value {energy.duty_cycle:g}")
+    check_duty_cycle(scenario, second, "an update is")
     return second
+
+
+def check_duty_cycle(scenario: Scenario, second: float, what: str) -> None:
+    """Refuse what is longer on air than the band's duty cycle allows."""
+    share, slot_second = scenario.energy.duty_cycle, scenario.energy.slot_second
+    if share is not None and not second <= share * slot_second * (1 + _DUST):
+        expected = f"at least the share of a slot that {what} on air, {second:.4g} s of {slot_second:g} s"
+        raise ScenarioError("energy.duty_cycle", expected, f"value {share:g}")
 
 
 def compute_second(scenario: Scenario) -> list[float]:

@@ -42,18 +42,10 @@ class Battery:
     """Capacities and planning grids of all devices."""
 
     capacity_joule: Tensor  # (device,)
+    losses: Losses  # of every device's storage
     levels: int
     rounding: Literal["up", "mean"] = "up"  # of spending
     chosen_step_joule: Tensor | None = None  # (device,) such that the topmost level is below a full battery
-    given_losses: Losses | None = None  # None: an ideal battery
-
-    @property
-    def losses(self) -> Losses:
-        """What every device's storage loses."""
-        if self.given_losses is not None:
-            return self.given_losses
-        one = torch.ones_like(self.capacity_joule)
-        return Losses(one, one, torch.zeros_like(one))
 
     @property
     def present(self) -> Tensor:
@@ -69,7 +61,7 @@ class Battery:
         """The batteries of some devices, by their numbers."""
         step = None if self.chosen_step_joule is None else self.chosen_step_joule[devices]
         losses = with_tensors(self.losses, lambda numbers: numbers[devices])
-        return Battery(self.capacity_joule[devices], self.levels, self.rounding, step, losses)
+        return Battery(self.capacity_joule[devices], losses, self.levels, self.rounding, step)
 
     def on_grid(self, levels: int, rounding: Literal["up", "mean"], step_joule: Tensor | None = None) -> "Battery":
         """The same batteries on another grid."""
@@ -99,10 +91,8 @@ class Battery:
     def steps_up(self, spent_joule: Tensor) -> Tensor:
         """Spending in grid steps, rounded up; (device, action) → (device, action)."""
         # what no battery can pay for costs one step more than the grid has
-        steps = _whole_steps(spent_joule, self.step_joule.unsqueeze(-1))
-        steps = torch.where(
-            spent_joule * (1 - _SPENDING_TOLERANCE) > self.capacity_joule.unsqueeze(-1), self.levels, steps
-        )
+        unpaid = spent_joule * (1 - _SPENDING_TOLERANCE) > self.capacity_joule.unsqueeze(-1)
+        steps = _whole_steps(spent_joule, self.step_joule.unsqueeze(-1)).masked_fill(unpaid, self.levels)
         return steps.clamp(0, self.levels).long()
 
     def overshoot(self, spent_joule: Tensor) -> Tensor:
@@ -121,10 +111,6 @@ class Battery:
         """Whether stored energy (..., device) pays for spending (device, action) → (..., device, action)."""
         return pays(battery_joule.unsqueeze(-1), spent_joule)
 
-    def lacking(self, battery_joule: Tensor) -> Tensor:
-        """What batteries lack to be full [J]; (..., device)."""
-        return self.capacity_joule - battery_joule
-
     def dark(self, battery_joule: Tensor) -> Tensor:
         """Whether stored energy does not pay for the drain: nothing else is then affordable; (..., device)."""
         return ~pays(battery_joule, self.losses.drain_joule)
@@ -137,9 +123,8 @@ class Battery:
         e + D is drawn as far as the battery holds it, after what was paid for messages. Tensors or arrays: NumPy
         begins sooner, which tells where devices are few.
         """
-        capacity, losses = (
-            self._numbers if isinstance(battery_joule, np.ndarray) else (self.capacity_joule, self.losses)
-        )
+        few = isinstance(battery_joule, np.ndarray)
+        capacity, losses = self._numbers if few else (self.capacity_joule, self.losses)
         if told_joule is None:
             spent = drawn_joule.clip(max=battery_joule)
         else:
@@ -196,11 +181,11 @@ class Battery:
 _ENTRIES_AT_ONCE = 1 << 20  # of a kernel's levels left and atoms
 
 
-def build_battery(scenario: Scenario, spent_joule: Tensor, losses: Losses | None = None) -> Battery:
-    """Capacities, and the grid of planners that choose no other; spending (device, action). None: ideal batteries."""
+def build_battery(scenario: Scenario, spent_joule: Tensor, losses: Losses) -> Battery:
+    """Capacities, and the grid of planners that choose no other; spending (device, action)."""
     energy = scenario.energy
     capacity = torch.tensor(per_device(energy.capacity_joule, scenario.network.devices), dtype=torch.float64)
-    plain = Battery(capacity, energy.battery_levels or _DEFAULT_LEVELS, given_losses=losses)
+    plain = Battery(capacity, losses, energy.battery_levels or _DEFAULT_LEVELS)
     return plain if energy.battery_levels is not None else aligned_battery(plain, spent_joule, plain.levels)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heliomesh.physics.harvesting import marginal_atoms
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -117,10 +117,8 @@ def laws_by_clock(
     held = np.maximum(np.searchsorted(filled, slot_bin, side="right") - 1, 0)
     phases, phase_of_slot = np.unique(held, return_inverse=True)
     joule = samples.ghi * window.slot_second
-    laws = [
-        [marginal_atoms(joule[(sample_bin == filled[phase]) & (level == one)]) for one in range(weathers)]
-        for phase in phases
-    ]
+    within = (sample_bin == filled[phase] for phase in phases)
+    laws = [[marginal_atoms(joule[bin_ & (level == one)]) for one in range(weathers)] for bin_ in within]
     return laws, phase_of_slot.astype(np.int64)
 
 
@@ -208,11 +206,9 @@ def position_of(second: Array, day: str | None, since_midnight: float) -> int:
     text = np.datetime_as_string(second.astype("datetime64[s]"), unit="D")
     same_day = np.char.endswith(text, day or "")
     found = np.flatnonzero(same_day & (second % 86400 >= since_midnight))
-    if not len(found):
-        asked = f"{day}T{clock_time(since_midnight / 3600)}"
-        raise ScenarioError(
-            "harvest.start", f"a day and time of the data, {text[0]} to {text[-1]}", f"value {asked!r}"
-        )
+    asked = f"{day}T{clock_time(since_midnight / 3600)}"
+    expected = f"a day and time of the data, {text[0]} to {text[-1]}"
+    refuse(not len(found), "harvest.start", expected, f"value {asked!r}")
     return int(found[0])
 
 

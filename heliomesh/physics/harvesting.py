@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from heliomesh.common import catalog
-from heliomesh.physics.chain import borders, check_rows, draw, pick, stationary_law
+from heliomesh.physics.chain import Floats, borders, check_rows, draw, pick, stationary_law
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import HARVEST_CATALOG, variant
 from heliomesh.scenario.section import MOST_JOULE
 
+Integers = npt.NDArray[np.int64]
 Sky = Literal["independent", "mixed", "common"]
 Slots = int | range  # one slot, or several whose tensors have a leading slot axis before that of episodes
 
@@ -40,9 +41,9 @@ class HarvestLaw:
     prob: Tensor  # (phase, weather, atom)
     scale: Tensor  # (device,)
     kernel: Tensor  # (weather, weather)
-    phase_of_slot: npt.NDArray[np.int64]  # (slot,)
+    phase_of_slot: Integers  # (slot,)
     sky: Sky = "independent"
-    clouds: npt.NDArray[np.float64] | None = None  # (slot,) factor on what is harvested that plans do not know of
+    clouds: Floats | None = None  # (slot,) factor on what is harvested that plans do not know of
     remarks: tuple[str, ...] = ()  # on the data, for users
     period: int | None = None  # slots after which phases come again; None: not known, or all slots have one phase
 
@@ -181,7 +182,7 @@ def under_known_clouds(law: HarvestLaw) -> HarvestLaw:
     return law if law.clouds is None else replace(_dimmed(law, law.clouds), clouds=None)
 
 
-def _dimmed(law: HarvestLaw, factor: npt.NDArray[np.float64]) -> HarvestLaw:
+def _dimmed(law: HarvestLaw, factor: Floats) -> HarvestLaw:
     """The law with harvests times a factor by slot; a phase for each pair of phase and factor."""
     pairs, phase_of_slot = np.unique(np.stack([law.phase_of_slot, factor]), axis=1, return_inverse=True)
     phase = torch.from_numpy(pairs[0].astype(np.int64)).to(law.joule.device)
@@ -219,25 +220,22 @@ def with_law(harvest: Harvest, law: HarvestLaw) -> Harvest:
     return law if isinstance(harvest, HarvestLaw) else replace(harvest, law=law)
 
 
-def memoryless(
-    joule: npt.NDArray[np.float64],
-    prob: npt.NDArray[np.float64],
-    scale: list[float],
-    phase_of_slot: npt.NDArray[np.int64],
-) -> HarvestLaw:
+def memoryless(joule: Floats, prob: Floats, scale: list[float], phase_of_slot: Integers) -> HarvestLaw:
     """Law without weather from arrays (phase, atom)."""
-    return HarvestLaw(
-        joule=torch.from_numpy(joule).unsqueeze(1),
-        prob=torch.from_numpy(prob).unsqueeze(1),
-        scale=torch.tensor(scale, dtype=torch.float64),
-        kernel=torch.ones(1, 1, dtype=torch.float64),
-        phase_of_slot=phase_of_slot,
+    return law_of(joule[:, None], prob[:, None], scale, np.ones((1, 1)), phase_of_slot)
+
+
+def law_of(
+    joule: Floats, prob: Floats, scale: list[float], kernel: npt.ArrayLike, phase_of_slot: Integers
+) -> HarvestLaw:
+    """Law from arrays (phase, weather, atom)."""
+    atoms, shares, panels, moves = (
+        torch.from_numpy(np.array(one, np.float64)) for one in (joule, prob, scale, kernel)
     )
+    return HarvestLaw(atoms, shares, panels, moves, phase_of_slot)
 
 
-def marginal_atoms(
-    samples: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def marginal_atoms(samples: Floats) -> tuple[Floats, Floats]:
     """Compress samples to at most 64 values with probabilities: means of equal shares of the sorted samples."""
     values, counts = np.unique(samples, return_counts=True)
     if len(values) <= _MAX_ATOMS:
@@ -247,11 +245,7 @@ def marginal_atoms(
 
 
 def replay(
-    series_joule: npt.NDArray[np.float64],
-    scale: list[float],
-    slots: int,
-    start: int | None,
-    remarks: tuple[str, ...] = (),
+    series_joule: Floats, scale: list[float], slots: int, start: int | None, remarks: tuple[str, ...] = ()
 ) -> HarvestReplay:
     """Replay of a series [J per slot] from a fixed or, with None, a random start per device."""
     if start is None:

@@ -229,8 +229,5 @@ def _measured(field: str, ghi: Ghi) -> Ghi:
     """Samples less the missing ones, and with a sensor's small negative values at night set to 0."""
     low, high = _GHI_RANGE
     valid = ghi[ghi.between(low, high)]
-    if valid.empty:
-        raise ScenarioError(
-            field, f"samples within {low:g} to {high:g} W/m²", f"number of such samples 0 of {len(ghi)}"
-        )
+    refuse(valid.empty, field, f"samples within {low:g} to {high:g} W/m²", f"number of such samples 0 of {len(ghi)}")
     return valid.clip(lower=0)

@@ -69,7 +69,11 @@ def read_table(path: str) -> ErrorTable:
     except TableError as problem:
         raise ScenarioError("link.table", str(problem)) from None
     first = min(lines, default=0)
-    rows = [_numbers(line, row) for line, row in lines.items() if line > first or _is_numeric(row)]
+    try:
+        float(lines[first][0])
+    except (KeyError, ValueError):  # nothing, or headings
+        lines.pop(first, None)
+    rows = [_numbers(line, row) for line, row in lines.items()]
     refuse(len(rows) < _LEAST_POINTS, "link.table", f"at least {_LEAST_POINTS} points", f"number {len(rows)}")
     for (low, above), (high, below) in pairwise(rows):
         actual = f"{above:g} at {low:g} dB before {below:g} at {high:g} dB"
@@ -80,14 +84,6 @@ def read_table(path: str) -> ErrorTable:
 
 _LEAST_POINTS = 2
 _MOST_DB = 300.0  # either way: a ratio of powers stays a number, in float32 too
-
-
-def _is_numeric(row: list[str]) -> bool:
-    try:
-        float(row[0])
-    except ValueError:
-        return False
-    return True
 
 
 def _numbers(line: int, row: list[str]) -> tuple[float, float]:

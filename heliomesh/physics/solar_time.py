@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from heliomesh.physics.daylight import Array, TimeLabel, clock_time, step_of
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 
 Ghi: TypeAlias = "pd.Series[float]"  # W/m² by time
 _TYPICAL_YEAR = 2001  # has no leap day, as typical years have none
@@ -96,10 +96,9 @@ def check_noon(ghi: Ghi, east_hour: float | None, longitude: float | None) -> st
         noon, where = 12.0 + east_hour - longitude / 15, f"solar noon at longitude {longitude:g}°"
     middle = math.atan2(direction.imag, direction.real) * 12 / math.pi
     most = _OFF_NOON_HOUR[where != "noon"]
-    if abs((middle - noon + 12) % 24 - 12) > most:
-        expected = f"the middle of the day's irradiance within {most:g} hours of {clock_time(noon)}, {where}"
-        actual = f"middle {clock_time(middle)}; the file's times are in another zone"
-        raise ScenarioError("harvest.timezone", expected, actual)
+    expected = f"the middle of the day's irradiance within {most:g} hours of {clock_time(noon)}, {where}"
+    actual = f"middle {clock_time(middle)}; the file's times are in another zone"
+    refuse(abs((middle - noon + 12) % 24 - 12) > most, "harvest.timezone", expected, actual)
     return clock_time(middle)
 
 

@@ -145,10 +145,8 @@ class Consumption:
 def build_consumption(scenario: Scenario, sending: Sending, compute_joule: list[float]) -> Consumption:
     """All that devices consume; raises ScenarioError where it is more than numbers hold."""
     energy, converter, devices = scenario.energy, build_converter(scenario), scenario.network.devices
-    receive, listen, sleep, wake = (
-        by_device(value, devices)
-        for value in (energy.receive_watt, energy.listen_second, energy.sleep_watt, energy.wake_joule)
-    )
+    own = (energy.receive_watt, energy.listen_second, energy.sleep_watt, energy.wake_joule)
+    receive, listen, sleep, wake = (by_device(value, devices) for value in own)
     listening = receive * listen + torch.where(listen > 0, wake, 0.0)
     sleeping = sleep * (energy.slot_second - listen)
     drain = listening * converter.per_joule(receive) + sleeping * converter.per_joule(sleep)

@@ -85,14 +85,12 @@ class Topology:
     @cached_property
     def num_components(self) -> int:
         """Parts of the graph between which there is no link."""
-        unseen, count = set(range(self.num_devices)), 0
-        while unseen:
-            count, reached = count + 1, [unseen.pop()]
-            while reached:
-                near = unseen.intersection(self.neighbours[reached.pop()])
-                unseen -= near
-                reached.extend(near)
-        return count
+        from scipy.sparse import coo_array, csgraph  # slow to import
+
+        shape = (self.num_devices, self.num_devices)
+        links = coo_array((np.ones(self.num_edges), (self.edge_receiver, self.edge_sender)), shape=shape)
+        number, _ = csgraph.connected_components(links, directed=False)
+        return int(number)
 
     def edge(self, receiver: int, sender: int) -> int:
         """Index of the directed edge from ``sender`` to ``receiver``."""

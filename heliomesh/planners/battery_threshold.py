@@ -19,14 +19,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
+from heliomesh.common.memory_limit import check_fits
 from heliomesh.grid.best_response import by_slots
 from heliomesh.grid.single_device import action_laws
-from heliomesh.model.planner_context import PlannerContext
+from heliomesh.model.planner_context import GridOptions, PlannerContext
 from heliomesh.model.policy import Observation, OwnStatePolicy, Plan
 from heliomesh.model.problem import Problem, with_levels
-from heliomesh.scenario.errors import ScenarioError
-from heliomesh.scenario.section import Fraction, Section
+from heliomesh.scenario.errors import refuse
+from heliomesh.scenario.section import Fraction, Rounds
 from heliomesh.slot.colour_rounds import by_colour
 from heliomesh.slot.enumerated_cost import CostForm, cost_form
 from heliomesh.slot.ties import first_least
@@ -34,20 +34,16 @@ from heliomesh.slot.ties import first_least
 _ENOUGH = 1e-9  # relative improvement of a sweep below which the search stops
 
 
-class Options(Section):
+class Options(GridOptions):
     """Options of the search."""
 
-    levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
-        None, description="points of its battery grid; default: up to 9, as few as round spending up little"
-    )
     thresholds: Annotated[tuple[Fraction, ...], Field(strict=False, min_length=1)] | None = Field(
         None,
         description="shares of the capacity, one per action but idle, rounded up to the planning grid; "
         "default: the best",
     )
     shared: bool = Field(False, description="all devices keep the best common thresholds; false: they may differ")
-    sweeps: Annotated[int, Field(ge=1, le=100_000)] = Field(20, description="most sweeps over the devices")
-    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
+    sweeps: Rounds = Field(20, description="most sweeps over the devices")
 
 
 @dataclass(frozen=True)
@@ -70,12 +66,8 @@ def plan(context: PlannerContext[Options]) -> Plan:
     problem = with_levels(context.problem, options.levels)
     form, given = cost_form(problem), options.thresholds
     if given is None:
-        check_fits(
-            "laws of all thresholds",
-            estimate_bytes(problem),
-            options.memory_gib,
-            "lower energy.battery_levels or the power levels, or give thresholds",
-        )
+        remedy = "lower energy.battery_levels or the power levels, or give thresholds"
+        check_fits("laws of all thresholds", estimate_bytes(problem), options.memory_gib, remedy)
     levels = _candidates(problem) if given is None else [_given_levels(problem, given)]
     candidates = torch.stack([threshold_actions(problem, level) for level in levels])
     tried = context.track(candidates, "thresholds", len(candidates))
@@ -117,12 +109,9 @@ def _candidates(problem: Problem) -> list[Tensor]:
 
 def _given_levels(problem: Problem, shares: tuple[float, ...]) -> Tensor:
     """Shares of the capacity in grid levels, rounded up; (action − 1,)."""
-    expected = len(problem.actions) - 1
-    if len(shares) != expected:
-        raise ScenarioError(
-            "battery_threshold option.thresholds",
-            f"expected {expected} values, one per action but idle, actual number of values {len(shares)}",
-        )
+    count, given = len(problem.actions) - 1, f"number of values {len(shares)}"
+    expected = f"{count} values, one per action but idle"
+    refuse(len(shares) != count, "battery_threshold option.thresholds", expected, given)
     steps = torch.tensor(shares, dtype=torch.float64, device=problem.device) * (problem.battery.levels - 1)
     return torch.ceil(steps - 1e-9).long()  # a billionth absorbs rounding of products such as 0.1 · 30
 

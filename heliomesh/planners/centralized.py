@@ -8,37 +8,22 @@ joint actions is taken one device at a time.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, at_most_a_float, check_fits, entries
-from heliomesh.grid.exact import (
-    backward_induction,
-    code_type,
-    decode,
-    expected_first,
-    induction_bytes,
-    part_terms,
-)
+from heliomesh.common.memory_limit import at_most_a_float, check_fits, entries
+from heliomesh.grid.exact import backward_induction, code_type, decode, expected_first, induction_bytes, part_terms
 from heliomesh.model.factor import Variable, energy
 from heliomesh.model.overhead import Talk, central_overhead, central_talk
-from heliomesh.model.planner_context import PlannerContext
+from heliomesh.model.planner_context import GridOptions, PlannerContext
 from heliomesh.model.policy import Observation, PartPolicy, Plan, Track
 from heliomesh.model.problem import COARSE, Part, Problem, interpolated, with_levels
 from heliomesh.model.symmetry import same_part
-from heliomesh.scenario.section import Section
 
 
-class Options(Section):
+class Options(GridOptions):
     """Options of the exact planner."""
-
-    levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
-        None, description="points of its battery grid; default: up to 9, as few as round spending up little"
-    )
-    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 
 @dataclass(frozen=True)
@@ -122,10 +107,10 @@ _REMEDY = (
 
 def estimate_bytes(problem: Problem) -> float:
     """Peak memory: the search through the largest part, and the stored actions of all parts."""
-    stored = sum(
-        at_most_a_float(entries(problem.sizes(part.states))) * problem.slots * code_type(problem, part).itemsize
-        for part in problem.parts
-    )
+    stored = 0.0
+    for part in problem.parts:
+        states = at_most_a_float(entries(problem.sizes(part.states)))
+        stored += states * problem.slots * code_type(problem, part).itemsize
     return stored + max(induction_bytes(problem, part) for part in problem.parts)
 
 

@@ -8,7 +8,7 @@ step, and the true cost never rises. Log-powers never reach zero, so several sta
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Decision, Observation, PartPolicy, Plan, Policy
 from heliomesh.model.problem import Problem
 from heliomesh.physics.link import error_prob
-from heliomesh.scenario.section import Section
+from heliomesh.scenario.section import Rounds, Section
 from heliomesh.slot.packet_market import EdgeTensors
 from heliomesh.slot.ties import first_least
 
@@ -35,11 +35,9 @@ class Options(Section):
     mode: Literal["rounded", "continuous", "exhaustive"] = Field(
         "rounded", description="powers of the set after SCA, any power, or the best of all joint actions"
     )
-    starts: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        8, description="SCA starts: all send, one colour sends, random subsets"
-    )
-    linearisations: Annotated[int, Field(ge=1, le=100_000)] = Field(30, description="most convex steps per start")
-    passes: Annotated[int, Field(ge=1, le=100_000)] = Field(2, description="coordinate passes per convex step")
+    starts: Rounds = Field(8, description="SCA starts: all send, one colour sends, random subsets")
+    linearisations: Rounds = Field(30, description="most convex steps per start")
+    passes: Rounds = Field(2, description="coordinate passes per convex step")
     memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 

@@ -21,21 +21,19 @@ from heliomesh.model.overhead import Talk, coordination_talk, online_overhead
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem
-from heliomesh.scenario.section import Section
+from heliomesh.scenario.section import NonNegative, Rounds, Section
 from heliomesh.slot.packet_market import EdgeTensors, Exchange, scarcity_price
 
 
 class Options(Section):
     """Options of the rule."""
 
-    news_value: Annotated[float, Field(ge=0)] = Field(
-        1.0, description="v, worth of hearing one slot of training, in slots of training"
-    )
-    energy_price: Annotated[float, Field(ge=0)] = Field(
+    news_value: NonNegative = Field(1.0, description="v, worth of hearing one slot of training, in slots of training")
+    energy_price: NonNegative = Field(
         1.8, description="θ, price of a slot's training from an empty battery, in such slots"
     )
     last_slots: Annotated[int, Field(ge=0)] = Field(10, description="slots at the end in which devices only send")
-    rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(6, description="most coordinate rounds per slot")
+    rounds: Rounds = Field(6, description="most coordinate rounds per slot")
 
 
 @dataclass(frozen=True)
@@ -73,10 +71,8 @@ class Rule(ActionPolicy):
         fresh = torch.stack([age + 1, age + 1] if last else [news, news + 1], -1)  # by the sender's training
         value = options.news_value * network.edge_weight.reshape(-1, 1) * fresh
         idle = 0.0 if last else (~problem.actions.trained).to(torch.float64)
-        affordable = problem.affordable(seen.battery_joule)
-        price = (scarcity_price(problem, seen.battery_joule, options.energy_price) + idle).masked_fill(
-            ~affordable, torch.inf
-        )
+        price = scarcity_price(problem, seen.battery_joule, options.energy_price) + idle
+        price = price.masked_fill(~problem.affordable(seen.battery_joule), torch.inf)
         fading = problem.channel.fading(seen.channel_level)
         return Exchange(network, fading, value.unsqueeze(2), price).decide(options.rounds)
 

@@ -31,6 +31,7 @@ from heliomesh.model.endless import TURN_SLOTS, endless_plan, one_cycle
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Ahead, Observation, OwnStatePolicy, Plan, untracked
 from heliomesh.model.problem import Problem
+from heliomesh.scenario.section import Levels
 from heliomesh.slot.coordination import Coordination
 from heliomesh.slot.enumerated_cost import cost_form
 from heliomesh.slot.ties import first_least, first_least_of
@@ -41,7 +42,7 @@ class Options(RoundsOptions):
 
     coordinate: bool = Field(True, description="decide each slot with neighbours; false: no online messages")
     restarts: Annotated[int, Field(ge=0, le=100_000)] = Field(1, description="further starts from random action laws")
-    levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
+    levels: Levels | None = Field(
         None, description="points of its battery grid; default: up to 41, which divide the energies of actions best"
     )
     interpolate: bool = Field(
@@ -149,12 +150,11 @@ _MOST_LEVELS = 41
 
 def _first_laws(context: PlannerContext[Options], problem: Problem) -> list[Tensor]:
     """Even action laws or turns, and random ones for every restart; (slot, device, action) each."""
-    rng = context.rng
     starts = [starting_laws(problem)]
     shape = starts[0].shape
     size = shape[:2] if problem.endless else shape[1]  # around a cycle slots that begin alike stay alike
     for _ in range(context.options.restarts):
-        drawn = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), size=size)).to(starts[0])
+        drawn = torch.from_numpy(context.rng.dirichlet(np.ones(shape[-1]), size=size)).to(starts[0])
         starts.append(drawn.expand(shape).contiguous())
     return starts
 

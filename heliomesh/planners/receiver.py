@@ -15,7 +15,7 @@ value, as the planner `prices` has it, takes their place.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from typing import Annotated, NamedTuple
@@ -36,6 +36,7 @@ from heliomesh.model.endless import TURN_SLOTS, cycle_of, endless_plan
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Observation, Plan
 from heliomesh.model.problem import Part, Problem, interpolated
+from heliomesh.scenario.section import Levels, Positive
 from heliomesh.slot.coordination import Coordination, Group, Tables
 from heliomesh.slot.enumerated_cost import cost_form
 
@@ -45,7 +46,7 @@ _REMEDY = "lower the degree, levels or channel.levels, raise memory_gib, or use 
 class Options(RoundsOptions):
     """Options of the receiver planner."""
 
-    levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
+    levels: Levels | None = Field(
         None,
         description="points of every table's battery grid; default: the fewer, the more devices a receiver hears",
     )
@@ -58,7 +59,7 @@ class Options(RoundsOptions):
         description="most states × joint actions of a receiver's table; devices' own values take the place of tables "
         "where one is larger; default: what a few seconds allow",
     )
-    tolerance: Annotated[float, Field(gt=0)] = Field(
+    tolerance: Positive = Field(
         1e-4, description="stop the recursion once slots differ by a constant to within this cost"
     )
     memory_gib: float = Field(
@@ -150,11 +151,9 @@ class ReceiverTables(JointChoice):
             values = torch.stack(whole).reshape(-1, grid.num_energy**group.heard)
             sites = channel.site_of_edge[group.edges[:, :1] if one else group.edges].T.contiguous()
             slot = torch.arange(longest, device=kinds.device).unsqueeze(1)
-            found[group.offset] = Stored(
-                JointTable(values, group.actors, grid.num_energy, len(grid.actions)),
-                (kinds * longest + slot) * channel.levels ** len(sites),
-                list(sites),
-            )
+            table = JointTable(values, group.actors, grid.num_energy, len(grid.actions))
+            first_row = (kinds * longest + slot) * channel.levels ** len(sites)
+            found[group.offset] = Stored(table, first_row, list(sites))
         return found
 
     @cached_property
@@ -197,12 +196,13 @@ def _by_tables(context: PlannerContext[Options], coordination: Coordination, mes
     policy = ReceiverTables(own, coordination, grids, tables, kind_of, None, options.rounds, messages)
     levels = ", ".join(f"{grid.battery.levels} for {heard}" for heard, grid in sorted(grids.items()))
     note = f"{len(tables)} different tables; battery levels by devices heard: {levels or 'none'}"
-    made = _as_plan(policy, note, max((table.numel() for table in tables), default=0))
-    return replace(made, converged=all(settled for _, settled in solved))
+    largest, settled = max((table.numel() for table in tables), default=0), all(settled for _, settled in solved)
+    return _as_plan(policy, note, largest, settled)
 
 
-def _as_plan(policy: ReceiverTables, note: str, table_entries: int) -> Plan:
-    return Plan("receiver", policy, rounds=policy.rounds, overhead=policy.overhead(table_entries), notes=(note,))
+def _as_plan(policy: ReceiverTables, note: str, table_entries: int, settled: bool) -> Plan:
+    overhead = policy.overhead(table_entries)
+    return Plan("receiver", policy, converged=settled, rounds=policy.rounds, overhead=overhead, notes=(note,))
 
 
 def _by_values(context: PlannerContext[Options], coordination: Coordination, messages: int) -> Plan:
@@ -212,14 +212,13 @@ def _by_values(context: PlannerContext[Options], coordination: Coordination, mes
         asked = cycle_of(asked, TURN_SLOTS)
         coordination = Coordination(asked)
     problem = plan_grid(asked, options.levels, options.interpolate, _OWN_LEVELS)
-    found = descend(
-        problem, cost_form(problem), starting_laws(problem), options.sweeps, context.track, "best responses"
-    )
+    form, start = cost_form(problem), starting_laws(problem)
+    found = descend(problem, form, start, options.sweeps, context.track, "best responses")
     none = {group.offset: torch.full_like(group.receivers, -1) for group in coordination.groups}
     policy = ReceiverTables(problem, coordination, {}, (), none, found.futures, options.rounds, messages)
     note = f"no tables: devices' own values, {problem.battery.levels} battery levels"
-    made = _as_plan(policy, note, found.futures.shape[0] * found.futures.shape[2])
-    return replace(made, converged=found.converged) if problem.endless else made
+    settled = found.converged or not problem.endless
+    return _as_plan(policy, note, found.futures.shape[0] * found.futures.shape[2], settled)
 
 
 _OWN_LEVELS = 41

@@ -35,20 +35,18 @@ from torch import Tensor
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Observation, OwnStatePolicy, Plan
 from heliomesh.model.problem import Problem
-from heliomesh.scenario.section import Section
+from heliomesh.scenario.section import Positive, Rounds, Section
 from heliomesh.slot.preference import by_power, chosen_power, first_affordable, sending_actions, sending_powers
 
 
 class Options(Section):
     """Options of the cycle."""
 
-    train_rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        4, description="Γ_train, slots of training per cycle"
-    )
+    train_rounds: Rounds = Field(4, description="Γ_train, slots of training per cycle")
     sync_rounds: Annotated[int, Field(ge=0, le=100_000)] = Field(
         4, description="Γ_sync, slots of synchronisation per cycle"
     )
-    power_watt: Annotated[float, Field(gt=0)] | None = Field(
+    power_watt: Positive | None = Field(
         None,
         description="power of sending [W], one of energy.powers_watt; default: the largest, with separate actions "
         "the largest at which the energy pays for the whole cycle, or else the least",
@@ -66,10 +64,8 @@ class Cycle(OwnStatePolicy):
 
     def _choices(self, slot: int, seen: Observation) -> tuple[Tensor, Tensor]:
         """What each device does if it is not drawn, and if it is; (batch, device) each."""
-        passed, drawn = (
-            first_affordable(self.problem, seen.battery_joule, preferred)
-            for preferred in self.prefers[int(self.training[slot])]
-        )
+        lists = self.prefers[int(self.training[slot])]
+        passed, drawn = (first_affordable(self.problem, seen.battery_joule, preferred) for preferred in lists)
         return passed, drawn
 
     def action(self, slot: int, seen: Observation) -> Tensor:
@@ -79,11 +75,8 @@ class Cycle(OwnStatePolicy):
 
     def action_prob(self, slot: int, seen: Observation) -> Tensor:
         """Two atoms at most."""
-        passed, drawn = (
-            torch.nn.functional.one_hot(choice, len(self.problem.actions)).to(self.problem.dtype)
-            for choice in self._choices(slot, seen)
-        )
-        share = self.participation.unsqueeze(-1)
+        share, count, kind = self.participation.unsqueeze(-1), len(self.problem.actions), self.problem.dtype
+        passed, drawn = (torch.nn.functional.one_hot(one, count).to(kind) for one in self._choices(slot, seen))
         return share * drawn + (1 - share) * passed
 
 

@@ -22,20 +22,15 @@ from torch import Tensor
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Observation, OwnStatePolicy, Plan
 from heliomesh.model.problem import Problem
-from heliomesh.scenario.section import Fraction, Section
-from heliomesh.slot.preference import by_power, chosen_power, first_affordable, sending_actions, sending_powers
+from heliomesh.scenario.section import Positive, Section
+from heliomesh.slot.preference import by_power, chosen_power, first_affordable, sending_actions
 
 
 class Options(Section):
     """Options of the turns."""
 
-    power_watt: Annotated[float, Field(gt=0)] | None = Field(
+    power_watt: Positive | None = Field(
         None, description="power of sending [W], one of energy.powers_watt; default: the largest"
-    )
-    most_loss: Fraction | None = Field(
-        None,
-        description="take the least power up to power_watt with which every neighbour misses at most this share of "
-        "packets in the mean; default: take power_watt",
     )
     last_slots: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0, description="slots at the end in which devices only send, in their turns"
@@ -68,8 +63,8 @@ def plan(context: PlannerContext[Options]) -> Plan:
 
 def turns_of(problem: Problem, options: Options, turn: Tensor, num_turns: int) -> Turns:
     """The policy of devices whose turns (device,) are known."""
-    prefers = preferences(problem, power_watt(problem, options))
-    return Turns(problem, turn, num_turns, options.last_slots, prefers)
+    most_watt = torch.full_like(problem.compute_joule, chosen_power(problem, options.power_watt, "turns"))
+    return Turns(problem, turn, num_turns, options.last_slots, preferences(problem, most_watt))
 
 
 def preferences(problem: Problem, most_watt: Tensor) -> Tensor:
@@ -79,32 +74,6 @@ def preferences(problem: Problem, most_watt: Tensor) -> Tensor:
     nothing = torch.zeros_like(sends)
     phases = [[trains, sends | trains], [nothing, only_sends]]
     return by_power(problem, torch.stack([torch.stack(phase) for phase in phases]))
-
-
-def power_watt(problem: Problem, options: Options) -> Tensor:
-    """The power of sending [W]; (device,)."""
-    most_watt = chosen_power(problem, options.power_watt, "turns")
-    powers = sending_powers(problem)
-    powers = powers[powers <= most_watt]
-    if options.most_loss is None or not len(powers):
-        return torch.full((problem.num_devices,), most_watt, dtype=torch.float64, device=problem.device)
-    reaches = worst_loss(problem, powers) <= options.most_loss
-    reaches[-1] = True  # no power is better than the largest
-    return powers[reaches.int().argmax(0)]
-
-
-def worst_loss(problem: Problem, powers_watt: Tensor) -> Tensor:
-    """Mean share of packets that a device's worst link loses, max_i E_h[q(p g_ij h, σ_i²)].
-
-    powers_watt (power,) → (power, device)
-    """
-    topology, link, channel = problem.topology, problem.link, problem.channel
-    receiver = torch.from_numpy(topology.edge_receiver).to(problem.device)
-    sender = torch.from_numpy(topology.edge_sender).to(problem.device)
-    signal = powers_watt.reshape(-1, 1, 1) * link.path_gain.unsqueeze(1) * channel.gain  # (power, edge, level)
-    lost = link.packet_error(signal, link.noise_watt[receiver].unsqueeze(1)) @ channel.stationary
-    worst = torch.zeros(len(powers_watt), problem.num_devices, dtype=lost.dtype, device=problem.device)
-    return worst.scatter_reduce(1, sender.expand_as(lost), lost, "amax")
 
 
 KNOBS = {"power_watt": "energy.powers_watt", "last_slots": (0, 6, 12, 20)}

@@ -36,6 +36,8 @@ NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]  # what an average over time keeps of its past
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
+Rounds = Annotated[int, Field(ge=1, le=100_000)]  # of a search, or what is tried in one
+Levels = Annotated[int, Field(ge=2, le=4096)]  # of a battery grid
 # One number for all devices, or a list with one number per device.
 PerDevicePositive = Positive | Annotated[tuple[Positive, ...], Field(strict=False)]
 PerDeviceNonNegative = NonNegative | Annotated[tuple[NonNegative, ...], Field(strict=False)]

@@ -5,9 +5,8 @@ and harvests of all its slots. Decisions and batteries follow slot by slot, and 
 Every number is that of `run_slots`, to the last bit.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
-from types import MappingProxyType
 from typing import cast
 
 import numpy as np
@@ -20,16 +19,15 @@ from heliomesh.model.overhead import paid_talk
 from heliomesh.model.policy import ActionPolicy, Ahead, Decision, Observation, Policy, check_sight, sees_present_only
 from heliomesh.model.problem import Problem
 from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay
-from heliomesh.simulation.slot_loop import Episodes, Slot, run_slots
+from heliomesh.simulation.slot_loop import STEADY, Episodes, Slot, Worlds, run_slots
 
+Step = Callable[[Tensor, Tensor], Tensor]  # the next states, from states and uniform numbers
 _BLOCK_SLOTS = 256  # most slots of a block
 _BLOCK_NUMBERS = 1 << 16  # most numbers of a kind in a block: larger slots are worth their operations alone
 _FEW_STEPS = 1 << 18  # of chains in a block, counted from all states, that are looked up
 
 
-def block_slots(
-    problem: Problem, policy: Policy, episodes: int, truth: Mapping[int, Problem] = MappingProxyType({})
-) -> int:
+def block_slots(problem: Problem, policy: Policy, episodes: int, truth: Worlds = STEADY) -> int:
     """Slots of a block; 1 where they are simulated one by one."""
     if truth or not sees_present_only(problem, policy) or not isinstance(problem.harvest, HarvestLaw | HarvestReplay):
         return 1
@@ -40,12 +38,7 @@ def block_slots(
 
 
 def run_blocks(
-    problem: Problem,
-    policy: Policy,
-    episodes: list[int],
-    seed: int,
-    truth: Mapping[int, Problem] = MappingProxyType({}),
-    packets: bool = True,
+    problem: Problem, policy: Policy, episodes: list[int], seed: int, truth: Worlds = STEADY, packets: bool = True
 ) -> Iterator[Slot]:
     """What `run_slots` yields, in blocks of `block_slots` where they are more than one."""
     most = block_slots(problem, policy, len(episodes), truth)
@@ -65,9 +58,7 @@ def for_every_slot(blocks: Iterable[Slot]) -> Iterator[Slot | None]:
         yield from repeat(None, len(block.scheduled) - 1 if block.scheduled.ndim == 3 else 0)
 
 
-def _chain(
-    step: Callable[[Tensor, Tensor], Tensor], states: int, state: Tensor, uniform: Tensor
-) -> tuple[Tensor, Tensor]:
+def _chain(step: Step, states: int, state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """A Markov chain's states in all slots (slot, …), and the one after them; ``uniform`` (slot, …) moves it."""
     if state.device.type != "cpu" or states * uniform.numel() > _FEW_STEPS:
         found = [state]

@@ -1,7 +1,6 @@
 """Means over slots of large networks: the slot loop without a trace, so memory does not grow with the horizon."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from heliomesh.model.policy import Plan, Policy, Track, as_plan, sees_present_on
 from heliomesh.model.problem import Problem
 from heliomesh.model.threads import fitting_threads
 from heliomesh.simulation.blocks import for_every_slot, run_blocks
+from heliomesh.simulation.slot_loop import STEADY, Worlds
 from heliomesh.simulation.trace import check_finite
 
 Floats = npt.NDArray[np.float64]
@@ -33,7 +33,7 @@ def simulate_costs(
     episodes: Count | Annotated[Sequence[Index], NOT_EMPTY] = 64,
     seed: Index = 0,
     *,
-    truth: Mapping[Index, Problem] = MappingProxyType({}),
+    truth: Mapping[Index, Problem] = STEADY,
     at_once: Count = 64,
     track: Track = untracked,
 ) -> Floats:
@@ -61,30 +61,21 @@ def simulate_costs(
     numpy.ndarray
         Updates lost per slot, a mean over slots; (episode,).
     """
-    return simulate_means(problem, plan, episodes, seed, truth=truth, at_once=at_once, track=track).cost
+    numbers = list(range(episodes)) if isinstance(episodes, int) else list(episodes)
+    return simulate_means(problem, plan, numbers, seed, truth, track, at_once).cost
 
 
 def simulate_means(
-    problem: Problem,
-    plan: Plan | Policy,
-    episodes: int | Sequence[int] = 64,
-    seed: int = 0,
-    *,
-    truth: Mapping[int, Problem] = MappingProxyType({}),
-    at_once: int = 64,
-    track: Track = untracked,
+    problem: Problem, plan: Plan | Policy, episodes: list[int], seed: int, truth: Worlds, track: Track, at_once: int
 ) -> EpisodeMeans:
-    """Costs and darkness of episodes without their trace; arguments as of `simulate_costs`."""
+    """Costs and darkness of episodes without their trace; other arguments as of `simulate_costs`."""
     plan = as_plan(plan)
     refuse_uncounted(problem, plan.policy, plan.overhead, plan.planner)
-    numbers = list(range(episodes)) if isinstance(episodes, int) else list(episodes)
     packets = not sees_present_only(problem, plan.policy)  # else costs need only their error rates
     found = []
-    for first in range(0, len(numbers), at_once):
-        chunk = numbers[first : first + at_once]
-        cost, dark = (
-            torch.zeros(len(chunk), dtype=torch.float64, device=problem.device) for _ in EpisodeMeans._fields
-        )
+    for first in range(0, len(episodes), at_once):
+        chunk = episodes[first : first + at_once]
+        cost, dark = torch.zeros(2, len(chunk), dtype=torch.float64, device=problem.device)
         blocks = run_blocks(problem, plan.policy, chunk, seed, truth, packets)
         with fitting_threads(problem):
             for block in track(for_every_slot(blocks), f"simulate {plan.planner}", problem.slots):

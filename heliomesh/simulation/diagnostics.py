@@ -45,12 +45,11 @@ def columns(**found: Interval | None) -> dict[str, Any]:
 
 def ratio_interval(numerator: npt.NDArray[np.float64], denominator: npt.NDArray[np.float64]) -> Interval:
     """Ratio of means of paired samples (sample,) with its 95 % half-width, by the delta method."""
-    count, base = len(numerator), float(denominator.mean())
+    base = float(denominator.mean())
     ratio = float(numerator.mean()) / base if base else math.nan
-    if count < 2 or not math.isfinite(ratio):
+    if not math.isfinite(ratio):
         return Interval(ratio, math.nan)
-    spread = float((numerator - ratio * denominator).std(ddof=1)) / (abs(base) * math.sqrt(count))
-    return Interval(ratio, float(stdtrit(count - 1, 0.975)) * spread)
+    return Interval(ratio, interval(numerator - ratio * denominator).half_width / abs(base))
 
 
 @dataclass(frozen=True)

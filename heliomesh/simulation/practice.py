@@ -229,7 +229,7 @@ def _paying(problem: Problem, policy: Learners) -> Problem:
         return problem
     losses = problem.battery.losses
     losses = replace(losses, drain_joule=losses.drain_joule + talk_joule(problem, talk))
-    return with_battery(problem, replace(problem.battery, given_losses=losses))
+    return with_battery(problem, replace(problem.battery, losses=losses))
 
 
 def _exhaust(items: Iterable[object]) -> None:

@@ -28,6 +28,8 @@ from heliomesh.physics.battery import initial_battery, pays
 from heliomesh.physics.link import error_prob
 from heliomesh.scenario.errors import ScenarioError, refuse
 
+Worlds = Mapping[int, Problem]  # what the world is from a slot on
+STEADY: Worlds = MappingProxyType({})
 MESSAGES = 2  # that a device broadcasts a slot: a bid and a grant
 _BLOCK_SLOTS = 64  # most slots of random numbers drawn at a time; the numbers do not depend on it
 _BLOCK_NUMBERS = 1 << 25  # most numbers drawn at a time
@@ -69,7 +71,7 @@ class Episodes:
         problem: Problem,
         episodes: list[int],
         seed: int,
-        truth: Mapping[int, Problem] = MappingProxyType({}),
+        truth: Worlds = STEADY,
         packets: bool = True,
         talk: Talk | None = None,
         quiet: Container[int] = (),
@@ -184,12 +186,7 @@ class Episodes:
 
 
 def run_slots(
-    problem: Problem,
-    policy: Policy,
-    episodes: list[int],
-    seed: int,
-    truth: Mapping[int, Problem] = MappingProxyType({}),
-    packets: bool = True,
+    problem: Problem, policy: Policy, episodes: list[int], seed: int, truth: Worlds = STEADY, packets: bool = True
 ) -> Iterator[Slot]:
     """Simulate the scenario's horizon slot by slot for the given episode numbers.
 

@@ -19,7 +19,7 @@ from heliomesh.model.overhead import Talk
 from heliomesh.model.policy import Decision, Observation, Plan, Policy, Remembers, decided
 from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import pays
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.slot.learning_model import slots_to_deadline
 from heliomesh.slot.preference import sending_powers
 
@@ -89,12 +89,9 @@ def agreed(problem: Problem, plan: Plan, slots: int) -> Plan:
     """
     if slots == 0:
         return plan
-    if not 0 < slots <= problem.slots:
-        raise ScenarioError("agree", f"0 to {problem.slots} slots", f"value {slots}")
-    if (slots_to_deadline(problem) < slots).all():
-        raise ScenarioError(
-            "agree", "fewer slots than lie between deadlines, so that somebody trains", f"value {slots}"
-        )
+    refuse(not 0 < slots <= problem.slots, "agree", f"0 to {problem.slots} slots", f"value {slots}")
+    expected = "fewer slots than lie between deadlines, so that somebody trains"
+    refuse((slots_to_deadline(problem) < slots).all(), "agree", expected, f"value {slots}")
     kind = AgreeingWithMemory if isinstance(plan.policy, Remembers) else Agreeing
     policy, name = kind(problem, plan.policy, slots), f"{plan.planner}+agree={slots}"
     return replace(plan, planner=name, policy=policy, lower_bound=None, expected_cost=None)

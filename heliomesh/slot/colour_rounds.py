@@ -123,9 +123,8 @@ class PacketMoves:
         worth = torch.where(receiver_trains, self._out_value[1], self._out_value[0])  # (mover trains, out, batch)
         gain.index_add_(2, turn.out.place, sent * worth.unsqueeze(1))
         sender_trains = doing.trains.index_select(0, turn.into.sender)
-        worth = torch.where(
-            sender_trains, self._into_value[:, 1], self._into_value[:, 0]
-        )  # (mover trains, in, batch)
+        # (mover trains, in, batch)
+        worth = torch.where(sender_trains, self._into_value[:, 1], self._into_value[:, 0])
         return gain.index_add_(2, turn.into.place, into * worth.unsqueeze(1))
 
     def _arrival(self, doing: Doing) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from heliomesh.common.memory_limit import check_fits
 from heliomesh.model.problem import Problem
 from heliomesh.model.threads import is_small
-from heliomesh.slot.colour_rounds import Floats, Ints, ListedResponses, TableRounds, TableTurn, by_colour, table_turn
+from heliomesh.slot.colour_rounds import ListedResponses, TableRounds, TableTurn, by_colour, table_turn
 from heliomesh.slot.ties import first_least
 
 FORBIDDEN = 1e6  # stands for an infinite price where differences are taken
@@ -73,34 +73,9 @@ class Coordination:
     @cached_property
     def _edge_order(self) -> npt.NDArray[np.int64]:
         """Edges by receiver, alike senders beside each other: equal surroundings then give equal tables; (edge,)."""
-        topology = self.problem.topology
-        keys = (self.device_kind[topology.edge_sender], self.edge_gain, topology.edge_weight, topology.edge_receiver)
-        return np.lexsort(keys)
-
-    @cached_property
-    def edge_gain(self) -> npt.NDArray[np.float64]:
-        """Path gains, to ten digits: they are computed, so equal ones may differ in the last; (edge,)."""
-        different, which = np.unique(self.problem.link.path_gain.cpu().numpy(), return_inverse=True)
-        return np.array([float(f"{gain:.9e}") for gain in different.tolist()])[which]
-
-    @cached_property
-    def device_kind(self) -> npt.NDArray[np.int64]:
-        """Numbers of the devices' kinds: equal where their energy and idling are alike; (device,)."""
-        problem, actions = self.problem, self.problem.actions
-        stored = problem.battery.losses.charge_efficiency * problem.harvest.law.scale
-        heard = np.bincount(problem.topology.edge_sender, minlength=problem.num_devices)
-        whole, rest = problem.battery.kept_steps()
-        tables = (
-            (stored / problem.battery.step_joule).unsqueeze(1),
-            torch.from_numpy(np.stack([heard, problem.topology.self_weight], 1)),
-            actions.steps_up,
-            actions.needed_steps_up,
-            whole + rest,
-            problem.wide.initial_energy_law,
-        )
-        columns = np.concatenate([table.cpu().numpy().astype(np.float64) for table in tables], 1)
-        differing = columns[:, (columns != columns[:1]).any(0)]
-        return np.unique(differing, axis=0, return_inverse=True)[1].reshape(-1)
+        problem, topology = self.problem, self.problem.topology
+        senders = problem.device_kind[topology.edge_sender]
+        return np.lexsort((senders, problem.edge_gain, topology.edge_weight, topology.edge_receiver))
 
     @property
     def entries(self) -> int:
@@ -113,12 +88,6 @@ class Coordination:
         largest = float(len(self.problem.actions)) ** count * 8 * 4
         remedy = "lower the degree or the power levels, or use the planner 'prices' with coordinate = false"
         check_fits("joint actions heard by one receiver", largest, memory_gib, remedy)
-
-    def costs_ahead(self, group: Group, channel_level: Tensor) -> Floats:
-        """`observed` of several slots, whose channels are (slot, batch, site); (slot, batch, receiver, joint)."""
-        missed = self.observed(group, channel_level.flatten(0, 1))
-        found: Floats = missed.reshape(*channel_level.shape[:2], *missed.shape[1:]).numpy()
-        return found
 
     def observed(self, group: Group, channel_level: Tensor) -> Tensor:
         """f_i of a group for observed channels; (batch, receiver, joint action)."""
@@ -304,18 +273,6 @@ class Coordination:
         paid = price.expand(len(starts), -1, -1, -1).gather(3, ends.unsqueeze(-1)).squeeze(-1)
         best = first_least(missed.sum(2) + paid.sum(2), 0)
         return ends[best, torch.arange(batch, device=best.device)]
-
-    def decide_few(self, tables: Sequence[Floats], price: Floats, start: Ints, rounds: int, messages: int) -> Ints:
-        """What `decide` finds from a start and from silence; arrays, which it takes and returns.
-
-        Tables (batch, receiver, joint action) by group, price (batch, device, action), start (batch, device).
-        """
-        flat = [table.reshape(len(price), -1) for table in tables]
-        joined = flat[0] if len(flat) == 1 else np.concatenate([price[:, 0, :0], *flat], 1)
-        whole, first = Tables(torch.from_numpy(joined)), torch.from_numpy(start)
-        starts = [first, torch.zeros_like(first)]
-        found: Ints = self.decide(whole, torch.from_numpy(price), starts, rounds, messages).numpy()
-        return found
 
     def _looks_up(self, episodes: int) -> bool:
         """Whether rounds of so many episodes are faster on looked-up responses."""

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.model.problem import Problem
-from heliomesh.model.threads import is_small
 from heliomesh.slot.colour_rounds import place_among
 from heliomesh.slot.coordination import Coordination, Group
-from heliomesh.slot.independent_cost import CachedIndependentCost, IndependentCost
+from heliomesh.slot.independent_cost import IndependentCost
 
 _BATCH_ENTRIES = 1 << 22  # entries of channel states and joint actions handled at a time
 
@@ -27,7 +26,7 @@ _BATCH_ENTRIES = 1 << 22  # entries of channel states and joint actions handled 
 def cost_form(problem: Problem) -> "CostForm":
     """A product over senders for the waterfall, or listed joint actions for a table; raises TooLargeError."""
     if problem.link.table is None:
-        return IndependentCost(problem) if is_small(problem) else CachedIndependentCost(problem)
+        return IndependentCost(problem)
     form = EnumeratedCost(problem)
     groups, count = form.coordination.groups, float(len(problem.actions))
     largest = sum(len(group.receivers) * count**group.heard for group in groups)
@@ -80,10 +79,8 @@ class EnumeratedCost:
 
     def cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
         """Expected one-slot cost of the network; (slot,)."""
-        lost = sum(
-            (self.expected(group, law).sum((1, 2)) for group in self.coordination.groups), law.new_zeros(len(law))
-        )
-        return lost + (law * self.problem.idle_cost).sum((-1, -2))
+        by_group = (self.expected(group, law).sum((1, 2)) for group in self.coordination.groups)
+        return sum(by_group, law.new_zeros(len(law))) + (law * self.problem.idle_cost).sum((-1, -2))
 
     def of(self, movers: Tensor) -> "EnumeratedMoverCosts":
         """Costs of the actions of some devices."""

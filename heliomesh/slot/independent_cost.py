@@ -7,13 +7,10 @@ With independent actions the success of a packet factorises over the other sende
 so a receiver of degree d costs d² terms instead of |P|^d. A *wedge* is a pair of edges (e, f) into one receiver: f
 disturbs e. Laws and costs have a leading slot axis, and channels are in their stationary law.
 
-What the actions of some devices cost follows from the receivers that hear them: `MoverCosts` looks at no others.
-
-`CachedIndependentCost` computes the same for large networks. It keeps logarithms of survival between calls, and
-renews only those of devices whose laws have changed, which in a descent are the movers of the last turn. There slots
-are the last axis, so that rows of edges and wedges are contiguous. Silent actions send nothing, so packets have
-*powers*: the actions that send. Where all links into a receiver share one channel level it cancels from survival, and
-P(h) e^{−φσ²/(p g h)} is summed over it once.
+Logarithms of survival are kept between calls, and renewed only for devices whose laws have changed, which in a
+descent are the movers of the last turn. There slots are the last axis, so that rows of edges and wedges are
+contiguous. Silent actions send nothing, so packets have *powers*: the actions that send. Where all links into a
+receiver share one channel level it cancels from survival, and P(h) e^{−φσ²/(p g h)} is summed over it once.
 """
 
 from dataclasses import dataclass
@@ -24,37 +21,24 @@ from torch import Tensor
 
 from heliomesh.model.problem import Problem
 from heliomesh.slot.colour_rounds import place_among
+from heliomesh.slot.packet_market import EdgeTensors
 
 _SMALLEST = 1e-290  # keeps logarithms finite where interference makes success impossible
 _KEPT_BYTES = {"cpu": 1 << 32, "cuda": 1 << 35}  # of logarithms that are kept between calls
 
 
 @dataclass(frozen=True)
-class Links:
-    """All edges into some receivers, and the wedges among them."""
-
-    problem: Problem
-    edges: Tensor  # (edge,) their numbers in the network, rising
-
-    @cached_property
-    def receiver(self) -> Tensor:
-        """Receiver of every edge; (edge,)."""
-        return torch.from_numpy(self.problem.topology.edge_receiver).to(self.problem.device)[self.edges]
-
-    @cached_property
-    def sender(self) -> Tensor:
-        """Sender of every edge; (edge,)."""
-        return torch.from_numpy(self.problem.topology.edge_sender).to(self.problem.device)[self.edges]
+class Links(EdgeTensors):
+    """All edges, and the wedges among them."""
 
     @cached_property
     def wedges(self) -> tuple[Tensor, Tensor]:
-        """Disturbed edge and disturbing edge of every wedge, as places in `edges`; (wedge,) each."""
-        place = self.problem.device
-        heard = torch.bincount(self.receiver, minlength=self.problem.num_devices)
-        start, degree = torch.cumsum(heard, 0) - heard, heard[self.receiver]
-        disturbed = torch.repeat_interleave(torch.arange(len(degree), device=place), degree)
+        """Disturbed edge and disturbing edge of every wedge; (wedge,) each."""
+        start = torch.from_numpy(self.problem.topology.edge_start).to(self.problem.device)
+        edge, degree = torch.arange(len(self.receiver), device=start.device), start.diff()[self.receiver]
+        disturbed = torch.repeat_interleave(edge, degree)
         first = torch.cumsum(degree, 0) - degree
-        offset = torch.arange(len(disturbed), device=place) - first[disturbed]
+        offset = torch.arange(len(disturbed), device=start.device) - first[disturbed]
         disturbing = start[self.receiver[disturbed]] + offset
         distinct = disturbed != disturbing
         return disturbed[distinct], disturbing[distinct]
@@ -70,176 +54,56 @@ class Links:
         return self.sender[self.wedges[1]]
 
     @cached_property
-    def survival(self) -> Tensor:
-        """E_h'[e^{−φ p_a' g_f h' / (p_a g_e h)}] per wedge; (wedge, own action a, level h, other's action a').
-
-        One level per receiver cancels (length 1); with a level per link it is averaged over the disturbing link's.
-        """
-        problem = self.problem
-        disturbed, disturbing = self.wedges
-        power = problem.actions.power_watt
-        gain = problem.link.path_gain[self.edges]
-        ratio = (gain[disturbing] / gain[disturbed]).reshape(-1, 1, 1, 1)
-        own = torch.where(power > 0, power, 1.0).reshape(1, -1, 1, 1)  # silent: success is set to zero anyway
-        strength = problem.link.waterfall * ratio * power.reshape(1, 1, 1, -1) / own
-        if problem.scenario.channel.state == "receiver":
-            return torch.exp(-strength).to(problem.dtype)
-        level = problem.channel.gain
-        fading = level.reshape(1, 1, 1, -1) / level.clamp_min(_SMALLEST).reshape(1, 1, -1, 1)
-        survived = torch.exp(-strength.unsqueeze(-1) * fading.unsqueeze(-2))  # (wedge, a, h, a', h')
-        return (survived @ problem.channel.stationary).to(problem.dtype)
-
-    @cached_property
-    def alone(self) -> Tensor:
-        """P(h) e^{−φσ²/(p_a g h)}, zero where nothing is sent; (edge, action, channel level)."""
-        problem = self.problem
-        signal = (
-            problem.link.path_gain[self.edges].reshape(-1, 1, 1)
-            * problem.actions.power_watt.reshape(1, -1, 1)
-            * problem.channel.gain
-        )
-        noise = problem.link.noise_watt[self.receiver].reshape(-1, 1, 1)
-        sent = signal > 0
-        success = torch.where(sent, torch.exp(-problem.link.waterfall * noise / torch.where(sent, signal, 1.0)), 0.0)
-        return (success * problem.channel.stationary).to(problem.dtype)
-
-    def crowd(self, law: Tensor) -> tuple[Tensor, Tensor]:
-        """Log survival of each edge against each disturber and against all; laws (slot, device, action).
-
-        Shapes (slot, wedge, action, level) and (slot, edge, action, level).
-        """
-        other = law[:, self.disturber]  # (slot, wedge, action')
-        each = torch.einsum("wahb,twb->twah", self.survival, other).clamp_min(_SMALLEST).log()
-        everyone = each.new_zeros(len(law), len(self.edges), *each.shape[2:])
-        return each, everyone.index_add_(1, self.disturbed, each)
-
-    def hears(self, law: Tensor) -> Tensor:
-        """Probability that an edge's receiver can hear; (slot, edge)."""
-        if not self.problem.link.half_duplex:
-            return law.new_ones(len(law), len(self.edges))
-        return law[..., self.problem.actions.power_watt == 0].sum(-1)[:, self.receiver]
-
-    @cached_property
-    def weight(self) -> Tensor:
-        """a_ij; (edge,)."""
-        own = torch.from_numpy(self.problem.topology.edge_weight).to(self.problem.device, self.problem.dtype)
-        return own[self.edges]
-
-    @cached_property
     def sending(self) -> Tensor:
         """Actions that send; (power,)."""
         return (self.problem.actions.power_watt > 0).nonzero().squeeze(1)
 
     @cached_property
-    def power_survival(self) -> Tensor:
-        """`survival` of packets; (wedge, power × level, other's action)."""
-        return self.survival[:, self.sending].flatten(1, 2)
+    def survival(self) -> Tensor:
+        """E_h'[e^{−φ p_a' g_f h' / (p_a g_e h)}] per wedge; (wedge, own power × level h, other's action a').
+
+        One level per receiver cancels (length 1); with a level per link it is averaged over the disturbing link's.
+        """
+        problem, (disturbed, disturbing) = self.problem, self.wedges
+        power, gain = problem.actions.power_watt, problem.link.path_gain
+        ratio = (gain[disturbing] / gain[disturbed]).reshape(-1, 1, 1, 1)
+        own = power[self.sending].reshape(1, -1, 1, 1)
+        strength = problem.link.waterfall * ratio * power.reshape(1, 1, 1, -1) / own
+        if problem.scenario.channel.state == "receiver":
+            return torch.exp(-strength).to(problem.dtype).flatten(1, 2)
+        level = problem.channel.gain
+        fading = level.reshape(1, 1, 1, -1) / level.clamp_min(_SMALLEST).reshape(1, 1, -1, 1)
+        survived = torch.exp(-strength.unsqueeze(-1) * fading.unsqueeze(-2))  # (wedge, a, h, a', h')
+        return (survived @ problem.channel.stationary).to(problem.dtype).flatten(1, 2)
 
     @cached_property
-    def power_alone(self) -> Tensor:
-        """`alone` of packets; (edge, power, level, 1), one level where all links share it."""
-        alone = self.alone[:, self.sending]
-        shared = self.problem.scenario.channel.state == "receiver"
+    def alone(self) -> Tensor:
+        """P(h) e^{−φσ²/(p_a g h)} of packets; (edge, power, level, 1), one level where all links share it."""
+        problem = self.problem
+        power, gain = problem.actions.power_watt[self.sending], problem.link.path_gain
+        signal = gain.reshape(-1, 1, 1) * power.reshape(1, -1, 1) * problem.channel.gain
+        noise = problem.link.noise_watt[self.receiver].reshape(-1, 1, 1)
+        sent = signal > 0
+        success = torch.where(sent, torch.exp(-problem.link.waterfall * noise / torch.where(sent, signal, 1.0)), 0.0)
+        alone = (success * problem.channel.stationary).to(problem.dtype)
+        shared = problem.scenario.channel.state == "receiver"
         return (alone.sum(2, keepdim=True) if shared else alone).unsqueeze(-1)
+
+    @cached_property
+    def weight(self) -> Tensor:
+        """a_ij; (edge, 1, 1)."""
+        return self.edge_weight.to(self.problem.dtype).reshape(-1, 1, 1)
 
     def log_survival(self, rows: Tensor, which: Tensor | None = None) -> Tensor:
         """Logarithms of mean survivals of some wedges, or all; (wedge, power, level, slot).
 
         Laws of the disturbers (device, action, slot).
         """
-        survival = self.power_survival if which is None else self.power_survival.index_select(0, which)
+        survival = self.survival if which is None else self.survival.index_select(0, which)
         disturber = self.disturber if which is None else self.disturber[which]
         least = max(_SMALLEST, torch.finfo(rows.dtype).tiny)
         found = torch.bmm(survival, rows.index_select(0, disturber)).clamp_min_(least).log_()
-        return found.view(len(found), *self.power_alone.shape[1:3], rows.shape[2])
-
-
-@dataclass(frozen=True)
-class IndependentCost:
-    """The network's one-slot cost as a function of the devices' independent action laws."""
-
-    problem: Problem
-
-    @cached_property
-    def links(self) -> Links:
-        """All edges."""
-        return Links(self.problem, torch.arange(self.problem.topology.num_edges, device=self.problem.device))
-
-    def cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
-        """Expected one-slot cost of the network; (slot,)."""
-        links = self.links
-        _, everyone = links.crowd(law)
-        success = (links.alone * everyone.exp()).sum(-1)  # (slot, edge, action)
-        arrived = (law[:, links.sender] * success).sum(-1) * links.hears(law)
-        lost = (links.weight * (1 - arrived)).sum(-1)
-        return lost + (law * self.problem.idle_cost).sum((-1, -2))
-
-    def of(self, movers: Tensor) -> "MoverCosts":
-        """Costs of the actions of some devices, from edges into those that hear one, or are one under half duplex."""
-        links, mover = self.links, place_among(movers, self.problem.num_devices) >= 0
-        touched = mover.clone() if self.problem.link.half_duplex else torch.zeros_like(mover)
-        touched[links.receiver[mover[links.sender]]] = True
-        return MoverCosts(Links(self.problem, touched[links.receiver].nonzero().squeeze(1)), movers)
-
-
-@dataclass(frozen=True)
-class MoverCosts:
-    """What the actions of some devices cost, from the packets that they send, disturb or miss."""
-
-    links: Links
-    movers: Tensor  # (mover,) device numbers
-
-    def _concerned(self, device: Tensor) -> tuple[Tensor, Tensor]:
-        """Which of some devices are movers, and their places among these."""
-        place = place_among(self.movers, self.links.problem.num_devices)[device]
-        which = (place >= 0).nonzero().squeeze(1)
-        return which, place[which]
-
-    @cached_property
-    def _sent(self) -> tuple[Tensor, Tensor]:
-        """Edges from movers, and their movers' places; (edge,) each."""
-        return self._concerned(self.links.sender)
-
-    @cached_property
-    def _missing(self) -> tuple[Tensor, Tensor]:
-        """Edges into movers, and their movers' places; (edge,) each."""
-        return self._concerned(self.links.receiver)
-
-    @cached_property
-    def _disturbed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Wedges that movers disturb, their disturbed edges, and their movers' places; (wedge,) each."""
-        which, mover = self._concerned(self.links.disturber)
-        return which, self.links.disturbed[which], mover
-
-    @cached_property
-    def _survival(self) -> Tensor:
-        """`Links.survival` of the wedges that movers disturb."""
-        return self.links.survival[self._disturbed[0]]
-
-    def action_cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
-        """Expected cost of everything a mover's action touches, per own action; (slot, mover, action).
-
-        Laws (slot, device, action). Differences between actions are differences of the network's expected cost.
-        """
-        links, problem = self.links, self.links.problem
-        cost = problem.idle_cost[self.movers].repeat(len(law), 1, 1)
-        weight, hears = links.weight.unsqueeze(-1), links.hears(law)
-        each, everyone = links.crowd(law)
-        success = (links.alone * everyone.exp()).sum(-1)  # (slot, edge, action)
-        # its own packets
-        sent, mover = self._sent
-        cost.index_add_(1, mover, weight[sent] * (1 - success[:, sent] * hears[:, sent, None]))
-        # the packets it disturbs: survival of all the rest times its own, averaged over the disturbed sender's action
-        wedge, edge, mover = self._disturbed
-        others = (everyone[:, edge] - each[:, wedge]).exp() * links.alone[edge]
-        given = torch.einsum("twah,wahb,twa->twb", others, self._survival, law[:, links.sender[edge]])
-        cost.index_add_(1, mover, weight[edge] * (1 - given * hears[:, edge, None]))
-        if problem.link.half_duplex:  # the packets it misses while it sends
-            missing, mover = self._missing
-            arrived = (law[:, links.sender[missing]] * success[:, missing]).sum(-1)
-            silent = (problem.actions.power_watt == 0).to(problem.dtype)
-            cost.index_add_(1, mover, weight[missing] * (1 - arrived.unsqueeze(-1) * silent))
-        return cost
+        return found.view(len(found), *self.alone.shape[1:3], rows.shape[2])
 
 
 @dataclass(frozen=True)
@@ -267,7 +131,7 @@ class CachedSurvival:
 
     def success(self, which: Tensor) -> Tensor:
         """E[1 − q] given each power, of some edges; (edge, power, slot)."""
-        alone = self.links.power_alone.index_select(0, which)
+        alone = self.links.alone.index_select(0, which)
         return self.everyone.index_select(0, which).exp_().mul_(alone).sum(2)
 
     def sends(self, which: Tensor) -> Tensor:
@@ -287,8 +151,15 @@ class CachedSurvival:
 
 
 @dataclass(frozen=True)
-class CachedIndependentCost(IndependentCost):
-    """The same for large networks."""
+class IndependentCost:
+    """The network's one-slot cost as a function of the devices' independent action laws."""
+
+    problem: Problem
+
+    @cached_property
+    def links(self) -> Links:
+        """All edges."""
+        return Links(self.problem)
 
     @cached_property
     def _kept(self) -> dict[int, CachedSurvival]:
@@ -303,7 +174,7 @@ class CachedIndependentCost(IndependentCost):
             known.renew(rows)
             return known
         each = links.log_survival(rows)
-        everyone = each.new_zeros(len(links.edges), *each.shape[1:]).index_add_(0, links.disturbed, each)
+        everyone = each.new_zeros(len(links.sender), *each.shape[1:]).index_add_(0, links.disturbed, each)
         found = CachedSurvival(links, rows, each, everyone)
         if (each.nbytes + everyone.nbytes) * self.problem.slots / len(law) <= _KEPT_BYTES[law.device.type]:
             self._kept[first_slot] = found
@@ -311,29 +182,56 @@ class CachedIndependentCost(IndependentCost):
 
     def cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
         """Expected one-slot cost of the network; (slot,)."""
-        every, now = self.links.edges, self.survival(law, first_slot)
-        lost = ((1 - now.arrived(every) * now.hears(every)) * self.links.weight.reshape(-1, 1, 1)).sum((0, 1))
+        now = self.survival(law, first_slot)
+        every = torch.arange(len(self.links.sender), device=law.device)
+        lost = ((1 - now.arrived(every) * now.hears(every)) * self.links.weight).sum((0, 1))
         return lost + (law * self.problem.idle_cost).sum((-1, -2))
 
-    def of(self, movers: Tensor) -> "CachedMoverCosts":
+    def of(self, movers: Tensor) -> "MoverCosts":
         """Costs of the actions of some devices."""
-        return CachedMoverCosts(self.links, movers, self)
+        return MoverCosts(self, movers)
 
 
 @dataclass(frozen=True)
-class CachedMoverCosts(MoverCosts):
-    """The same for large networks."""
+class MoverCosts:
+    """What the actions of some devices cost, from the packets that they send, disturb or miss."""
 
-    form: CachedIndependentCost
+    form: IndependentCost
+    movers: Tensor  # (mover,) device numbers
+
+    def _concerned(self, device: Tensor) -> tuple[Tensor, Tensor]:
+        """Which of some devices are movers, and their places among these."""
+        place = place_among(self.movers, self.form.links.problem.num_devices)[device]
+        which = (place >= 0).nonzero().squeeze(1)
+        return which, place[which]
+
+    @cached_property
+    def _sent(self) -> tuple[Tensor, Tensor]:
+        """Edges from movers, and their movers' places; (edge,) each."""
+        return self._concerned(self.form.links.sender)
+
+    @cached_property
+    def _missing(self) -> tuple[Tensor, Tensor]:
+        """Edges into movers, and their movers' places; (edge,) each."""
+        return self._concerned(self.form.links.receiver)
+
+    @cached_property
+    def _disturbed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Wedges that movers disturb, their disturbed edges, and their movers' places; (wedge,) each."""
+        which, mover = self._concerned(self.form.links.disturber)
+        return which, self.form.links.disturbed[which], mover
 
     @cached_property
     def _survival(self) -> Tensor:
-        """`Links.power_survival` of the wedges that movers disturb; (wedge, mover's action, power × level)."""
-        return self.links.power_survival[self._disturbed[0]].transpose(1, 2).contiguous()
+        """`Links.survival` of the wedges that movers disturb; (wedge, mover's action, power × level)."""
+        return self.form.links.survival[self._disturbed[0]].transpose(1, 2).contiguous()
 
     def action_cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
-        """Expected cost of everything a mover's action touches, per own action; (slot, mover, action)."""
-        problem, now = self.links.problem, self.form.survival(law, first_slot)
+        """Expected cost of everything a mover's action touches, per own action; (slot, mover, action).
+
+        Laws (slot, device, action). Differences between actions are differences of the network's expected cost.
+        """
+        problem, now = self.form.links.problem, self.form.survival(law, first_slot)
         lost = law.new_zeros(len(self.movers), len(problem.actions), len(law))
         sent, mover = self._sent
         lost.index_add_(0, mover, self._weighed(self._own_arrival(now), sent))
@@ -347,14 +245,14 @@ class CachedMoverCosts(MoverCosts):
 
     def _weighed(self, arrival: Tensor, edge: Tensor) -> Tensor:
         """a_ij (1 − arrival) of some edges; the arrivals are used up."""
-        return arrival.neg_().add_(1).mul_(self.links.weight[edge].reshape(-1, 1, 1))
+        return arrival.neg_().add_(1).mul_(self.form.links.weight[edge])
 
     def _own_arrival(self, now: CachedSurvival) -> Tensor:
         """Arrival of movers' own packets per own action; (edge, action, slot)."""
         sent, _ = self._sent
         arrival = now.success(sent).mul_(now.hears(sent))
         whole = arrival.new_zeros(len(sent), now.law.shape[1], arrival.shape[2])
-        return whole.index_copy_(1, self.links.sending, arrival)
+        return whole.index_copy_(1, self.form.links.sending, arrival)
 
     def _disturbed_arrival(self, now: CachedSurvival) -> Tensor:
         """Arrival of the packets that movers disturb per own action: survival of all the rest times their own.
@@ -363,5 +261,5 @@ class CachedMoverCosts(MoverCosts):
         """
         wedge, edge, _ = self._disturbed
         others = now.everyone.index_select(0, edge).sub_(now.each.index_select(0, wedge)).exp_()
-        others.mul_(self.links.power_alone.index_select(0, edge)).mul_(now.sends(edge).unsqueeze(2))
+        others.mul_(self.form.links.alone.index_select(0, edge)).mul_(now.sends(edge).unsqueeze(2))
         return torch.bmm(self._survival, others.flatten(1, 2)).mul_(now.hears(edge))

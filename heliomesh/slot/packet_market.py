@@ -18,6 +18,7 @@ from torch import Tensor
 from heliomesh.model.problem import Problem, coloured
 from heliomesh.physics.link import error_prob
 from heliomesh.slot.colour_rounds import Doing, PacketMoves, PacketTurn, by_colour, packet_turn
+from heliomesh.slot.preference import sending_powers
 from heliomesh.slot.ties import first_least
 
 
@@ -73,22 +74,15 @@ def scarcity_price(problem: Problem, battery_joule: Tensor, price: float) -> Ten
     price (1 − b_j / capacity_j) e_j / e_0, with e_0 the energy of a slot's training, or of a packet at the least
     power where that is more: units of energy cancel.
     """
-    spent = problem.actions.spent_joule
-    unit = torch.maximum(problem.compute_joule, _packet_joule(problem)).clamp_min(_LEAST_JOULE).unsqueeze(1)
+    powers = sending_powers(problem)
+    least = powers[:1] if len(powers) else powers.new_zeros(1)  # [W]
+    packet_joule = problem.consumption.drawn_joule(least, torch.zeros_like(least, dtype=torch.bool))
+    unit = torch.maximum(problem.compute_joule, packet_joule).clamp_min(_LEAST_JOULE).unsqueeze(1)
     scarcity = 1 - battery_joule / problem.battery.capacity_joule
-    return price * scarcity.unsqueeze(-1) * (spent / unit)
+    return price * scarcity.unsqueeze(-1) * (problem.actions.spent_joule / unit)
 
 
 _LEAST_JOULE = 1e-300  # where no action spends anything
-
-
-def _packet_joule(problem: Problem) -> Tensor:
-    """What a packet at the least power draws; (device,), zero where there is no power."""
-    powers = problem.actions.power_watt
-    least = powers[powers > 0].amin().reshape(1) if bool((powers > 0).any()) else powers.new_zeros(1)
-    return problem.consumption.drawn_joule(least, torch.zeros_like(least, dtype=torch.bool)).expand(
-        problem.num_devices
-    )
 
 
 @dataclass(frozen=True)
@@ -107,9 +101,8 @@ class Exchange:
         paid = self.price.gather(2, chosen.unsqueeze(-1)).squeeze(-1).sum(1)
         nobody, sender, receiver, both = self.value.expand(*self.value.shape[:2], 2, 2).flatten(2).unbind(-1)
         alone = torch.where(trains[:, network.sender], sender, nobody)
-        worth = torch.where(
-            trains[:, network.receiver], torch.where(trains[:, network.sender], both, receiver), alone
-        )
+        training = torch.where(trains[:, network.sender], both, receiver)
+        worth = torch.where(trains[:, network.receiver], training, alone)
         problem = network.problem
         arrival = 1 - error_prob(problem.link, problem.topology, actions.power_watt[chosen], self.fading)
         return paid - (arrival * worth).sum(1)

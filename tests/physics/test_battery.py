@@ -26,7 +26,8 @@ def tensor(values):
 
 
 def battery_of(*capacity, levels=4, rounding="up"):
-    return Battery(tensor(list(capacity)), levels, rounding)
+    one = torch.ones(len(capacity), dtype=torch.float64)
+    return Battery(tensor(list(capacity)), Losses(one, one, 0 * one), levels, rounding)
 
 
 def law_of(joule, prob, scale=(1.0,)):
@@ -255,7 +256,7 @@ def test_an_aligned_grid_rounds_no_more_than_the_plain_one(capacity, first, more
 )
 def test_what_a_full_battery_pays_for_the_topmost_level_pays_for(capacity, shares, drain, fewest):
     one = torch.ones(1, dtype=torch.float64)
-    lossy = replace(battery_of(capacity), given_losses=Losses(one, one, drain * capacity * one))
+    lossy = replace(battery_of(capacity), losses=Losses(one, one, drain * capacity * one))
     needed = tensor([shares]) * capacity
     spent = (needed - drain * capacity).clamp_min(0)
     battery = aligned_battery(lossy, torch.nn.functional.pad(spent, (1, 0)), 9, fewest)
@@ -295,7 +296,7 @@ def test_nothing_is_free_in_a_large_battery():
     with pytest.raises(hm.ScenarioError, match=r"at most the 1\.9 J"):
         guard.check_spending("policy", tensor([2.0]), tensor([1.9]))
     one = torch.ones(1, dtype=torch.float64)
-    assert bool(replace(battery, given_losses=Losses(one, one, 2 * one)).dark(tensor([1.9])))
+    assert bool(replace(battery, losses=Losses(one, one, 2 * one)).dark(tensor([1.9])))
 
 
 @settings(max_examples=200, deadline=None)
@@ -382,7 +383,7 @@ def test_grid_aligned_harvest_is_not_split_by_rounding():
 
 def first(initial, uniform, **changes):
     scenario = hm.Scenario.load("tiny").override({"energy.initial": initial, **changes})
-    battery = build_battery(scenario, action_energies(scenario)[2])
+    battery = build_battery(scenario, action_energies(scenario)[2], hm.build(scenario).battery.losses)
     return scenario, battery, initial_battery(scenario, battery, tensor(uniform))
 
 
@@ -421,7 +422,7 @@ def test_the_first_law_keeps_the_mean_or_rounds_down(initial, levels):
 
 def test_a_uniform_start_may_lie_above_the_topmost_level_of_an_aligned_grid():
     scenario = hm.Scenario.load("ring10").override({"energy.capacity_joule": 3.3})
-    battery = build_battery(scenario, action_energies(scenario)[2])
+    battery = build_battery(scenario, action_energies(scenario)[2], hm.build(scenario).battery.losses)
     uniform = tensor(np.linspace(0.00005, 0.99995, 10_000))[:, None].expand(-1, 10)
     level = battery.level(initial_battery(scenario, battery, uniform))[:, 0]
     counted = np.bincount(level, minlength=battery.levels) / 10_000
@@ -431,7 +432,7 @@ def test_a_uniform_start_may_lie_above_the_topmost_level_of_an_aligned_grid():
 
 def test_batteries_start_on_nine_points_where_a_scenario_names_no_levels():
     scenario = hm.Scenario.load("ring10").override({"energy.initial": "uniform-grid"})
-    battery = build_battery(scenario, action_energies(scenario)[2])
+    battery = build_battery(scenario, action_energies(scenario)[2], hm.build(scenario).battery.losses)
     uniform = tensor(np.arange(9) / 9 + 0.01)[:, None].expand(-1, 10)
     np.testing.assert_allclose(initial_battery(scenario, battery, uniform)[:, 0], np.arange(9) / 2)
 

@@ -29,7 +29,7 @@ def tiny(**changes):
 
 def lossy(capacity, levels, retention=1.0, efficiency=1.0, drain=0.0, rounding="mean"):
     losses = Losses(tensor([retention]), tensor([efficiency]), tensor([drain]))
-    return Battery(tensor([capacity]), levels, rounding, given_losses=losses)
+    return Battery(tensor([capacity]), losses, levels, rounding)
 
 
 # published numbers

@@ -17,6 +17,7 @@ from heliomesh.common import catalog
 from heliomesh.model.factor import energy
 from heliomesh.physics.battery import Battery, initial_battery, initial_level_law
 from heliomesh.physics.harvesting import HarvestLaw
+from heliomesh.physics.storage import Losses
 from heliomesh.scenario.schema import HARVEST_CATALOG, STORAGE_CATALOG
 from heliomesh.simulation.slot_loop import run_slots
 
@@ -236,11 +237,17 @@ ALIGNED = [
 ]
 
 
+def ideal(capacity, levels):
+    """Five equal batteries that lose nothing."""
+    one = torch.ones(5, dtype=torch.float64)
+    return Battery(capacity * one, Losses(one, one, 0 * one), levels)
+
+
 @pytest.mark.parametrize(("source", "settings"), ALIGNED, ids=str)
 @pytest.mark.parametrize("levels", [1, 4, 7])
 def test_battery_steps_follow_the_kernel_on_the_grid(source, settings, levels):
     harvest = harvest_of(source, settings)
-    battery = Battery(torch.full((5,), max(levels - 1, 1), dtype=torch.float64), levels)  # steps of 1 J
+    battery = ideal(max(levels - 1, 1), levels)  # steps of 1 J
     kernel = battery.kernel(harvest.law, 0)
     hidden = harvest.start(uniform(DRAWS // 5, 5, seed=6))
     joule, _ = harvest.step(0, hidden, uniform(DRAWS // 5, 5, 2, seed=7))
@@ -255,7 +262,7 @@ def test_battery_steps_follow_the_kernel_on_the_grid(source, settings, levels):
 @pytest.mark.parametrize("capacity", [2.9, 7.3])
 def test_grid_keeps_the_mean_of_the_continuous_battery(capacity):
     harvest = harvest_of("table", {"joule": [0.0, 0.37, 0.61], "prob": [0.3, 0.5, 0.2]})
-    battery = Battery(torch.full((5,), capacity, dtype=torch.float64), 4)
+    battery = ideal(capacity, 4)
     joule, _ = harvest.step(0, torch.zeros(DRAWS, 5, dtype=torch.long), uniform(DRAWS, 5, 2, seed=8))
     grid = torch.arange(4, dtype=torch.float64) * battery.step_joule[0]
     for left in range(3):  # from the top it overflows
@@ -331,7 +338,7 @@ def test_every_storage_law_leaves_more_of_more_and_at_most_what_its_linear_law_l
     now = (battery.capacity_joule * torch.linspace(0, 1, 200, dtype=torch.float64).unsqueeze(1)).contiguous()
     nothing = torch.zeros_like(now)
     _, after, _ = battery.step(now, nothing, nothing)
-    _, most, _ = dataclasses.replace(battery, given_losses=battery.losses.linear).step(now, nothing, nothing)
+    _, most, _ = dataclasses.replace(battery, losses=battery.losses.linear).step(now, nothing, nothing)
     assert (after.diff(dim=0) > 0).all()
     assert ((after >= 0) & (after <= most)).all()
     by_array = battery.step(now.numpy(), nothing.numpy(), nothing.numpy())

@@ -6,7 +6,6 @@ import torch
 
 import heliomesh as hm
 from heliomesh.model.policy import Observation
-from heliomesh.planners.turns import Options, power_watt, worst_loss
 
 SEPARATE = {"energy.actions": "separate"}
 TRAIN_ONLY = {"energy.train_only": True}
@@ -79,25 +78,6 @@ def test_no_receiver_hears_two_senders(tiny, changes):
         assert sending[:, :, trace.edge_receiver == receiver].sum(-1).max() == 1
 
 
-def test_least_power_that_reaches(tiny):
-    """One channel level: q = 1 − exp(−0.3 / p), which is 0.26 at 1 W and 0.14 at 2 W."""
-    problem = tiny({**SEPARATE, "channel.gains": [1.0], "channel.kernel": [[1.0]]})
-    lost = worst_loss(problem, torch.tensor([1.0, 2.0], dtype=torch.float64))
-    expected = 1 - np.exp([-0.3, -0.15])
-    np.testing.assert_allclose(lost, np.tile(expected[:, None], (1, 5)))
-    for most_loss, watt in ((0.3, 1.0), (0.2, 2.0), (0.1, 2.0)):
-        assert power_watt(problem, Options(most_loss=most_loss)).tolist() == [watt] * 5
-    assert power_watt(problem, Options(most_loss=0.1, power_watt=1.0)).tolist() == [1.0] * 5
-
-
-def test_the_worst_link_decides_the_power(tiny):
-    """The path 0–1–2 with a deaf end: only who sends to it needs the larger power."""
-    edges = {"network.topology": "edges", "network.edges": [[0, 1], [1, 2]], "network.devices": 3}
-    steady = {"channel.gains": [1.0], "channel.kernel": [[1.0]], "channel.gain": [1.0, 1.0, 0.01]}
-    problem = tiny({**SEPARATE, **edges, **steady})
-    assert power_watt(problem, Options(most_loss=0.3)).tolist() == [1.0, 2.0, 1.0]
-
-
 @pytest.mark.parametrize("actions", [{}, TRAIN_ONLY, SEPARATE])
 def test_cost_is_the_exact_cost(tiny, actions):
     problem = tiny({"network.devices": 3, **actions})
@@ -123,7 +103,7 @@ def test_without_energy_nobody_acts(tiny):
 
 def test_without_powers_devices_train(tiny):
     problem = tiny({**RICH, **SEPARATE, "energy.powers_watt": [0.0]})
-    assert hm.simulate(problem, hm.plan(problem, "turns", most_loss=0.1), episodes=1).scheduled.all()
+    assert hm.simulate(problem, hm.plan(problem, "turns"), episodes=1).scheduled.all()
 
 
 def test_unknown_power_is_refused(tiny):

@@ -10,7 +10,8 @@ from heliomesh.bounds.paths import drawn_paths
 from heliomesh.model import threads
 from heliomesh.simulation import slot_loop
 from heliomesh.slot import colour_rounds, coordination, independent_cost
-from heliomesh.slot.independent_cost import CachedIndependentCost, IndependentCost
+from heliomesh.slot.enumerated_cost import EnumeratedCost
+from heliomesh.slot.independent_cost import IndependentCost
 
 _CHANGES = [
     {},
@@ -40,10 +41,10 @@ def _network(devices: int, changes: dict[str, object]) -> hm.Problem:
 
 @pytest.mark.parametrize("most_bytes", [0, 1 << 30])
 @pytest.mark.parametrize("changes", _CHANGES)
-def test_costs_from_kept_logarithms_are_those_computed_anew(changes, most_bytes, monkeypatch):
+def test_costs_from_kept_logarithms_are_those_of_listed_joint_actions(changes, most_bytes, monkeypatch):
     monkeypatch.setitem(independent_cost._KEPT_BYTES, "cpu", most_bytes)
     problem = _network(40, changes)
-    fast, plain, colour = CachedIndependentCost(problem), IndependentCost(problem), torch.tensor(problem.colour)
+    fast, plain, colour = IndependentCost(problem), EnumeratedCost(problem), torch.tensor(problem.colour)
     law = torch.rand(12, 40, len(problem.actions), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     law /= law.sum(-1, keepdim=True)
     for turn in [*range(int(colour.max()) + 1), 0, 1]:

@@ -25,7 +25,7 @@ from heliomesh.model.factor import Factor, Variable
 from heliomesh.model.problem import Problem
 from heliomesh.model.symmetry import turns
 from heliomesh.physics.chain import draw
-from heliomesh.planners.decentralized.consistent import num_best_responses, policy_scope, share_scope
+from heliomesh.planners.decentralized.consistent import DAMPING, num_best_responses, policy_scope, share_scope
 from heliomesh.planners.decentralized.device_step import DeviceStep, action_table, average_change, blend
 from heliomesh.planners.decentralized.literal import uniform_policy
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
@@ -55,7 +55,7 @@ def timetable(problem: Problem, options: Options) -> Timetable:
     """Soft rounds with rising γ, then best responses."""
     found = turns(problem) if options.order == "turns" else (0,) * problem.num_devices
     numbers = sorted(set(found))
-    soft = [(gamma, options.damping) for gamma in rising_gammas(options, num_rounds(options))]
+    soft = [(gamma, DAMPING) for gamma in rising_gammas(options, num_rounds(options))]
     best = [(torch.inf, 1.0)] * num_best_responses(len(soft), len(numbers))
     return Timetable((*soft, *best), tuple(numbers.index(colour) for colour in found))
 
@@ -114,14 +114,7 @@ class TablePlanner:
 
     @cached_property
     def _step(self) -> DeviceStep:
-        return DeviceStep(self.problem, Neighbourhood(self.problem, self.device, self._view.hops), self._reference)
-
-    def _reference(self, variable: Variable, slot: int) -> Tensor:
-        """Law of a state variable out of sight: stationary channels, and any energy as likely as any other."""
-        problem = self.problem
-        if variable.kind == "site":
-            return problem.channel.stationary.to(problem.dtype)
-        return torch.full((problem.num_energy,), 1 / problem.num_energy, dtype=problem.dtype)
+        return DeviceStep(self.problem, Neighbourhood(self.problem, self.device, self._view.hops))
 
     def tell(self, slot: int, turn: int) -> list[Message]:
         """Shares for those who move in this turn."""
@@ -131,7 +124,7 @@ class TablePlanner:
         for mover, (scope, size, own_turn) in self._partners.movers.items():
             if own_turn != turn:
                 continue
-            share = self._step.share(raw, self._policies, mover, scope, self._place)
+            share = self._step.share(raw, self._policies, mover, scope)
             if mover == self.device:
                 self._shares[mover] = share
             else:
@@ -169,7 +162,7 @@ class TablePlanner:
         chosen = bool(self._rounds)
         table = action_table(self.problem, self.scope, self._policies[self.device], chosen)
         self._tables.append(table.to(self.problem.actions.index_type) if chosen else table)
-        self._value = self._step.value(raw, self._policies, self._place)
+        self._value = self._step.value(raw, self._policies)
         if chosen:
             self.residual = max(self.residual, self._change)
         if slot > 0:
@@ -196,7 +189,7 @@ class TablePlanner:
         self._policies = {actor: uniform_policy(self.problem, actor) for actor in self._step.area.actors}
 
     def _refreshed(self) -> Factor:
-        self._raw = self._step.raw(self._future, self._policies[self.device], self._place, self._raw)
+        self._raw = self._step.raw(self._future, self._policies[self.device], self._raw)
         return self._raw
 
     @property

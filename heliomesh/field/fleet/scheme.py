@@ -148,7 +148,6 @@ def _checked(options: Mapping[str, Any]) -> Options:
     settings = validated(Options, options, f"{WITH_OTHERS} option")
     for name, expected, reason in (
         ("form", "default", "whose steps devices take by messages"),
-        ("sweeps", 1, "since later sweeps need the energy laws of devices beyond k hops"),
         ("levels", None, "whose devices share the scenario's grid"),
     ):
         actual, place = getattr(settings, name), f"{WITH_OTHERS} option.{name}"

@@ -72,9 +72,7 @@ def _known_to(problem: Problem, device: int, members: list[int], receivers: list
         battery=replace(
             battery,
             capacity_joule=_kept(battery.capacity_joule, known, 1.0),
-            given_losses=replace(
-                battery.losses, **{name: _kept(own, known, name in LOSSLESS) for name, own in numbers}
-            ),
+            losses=replace(battery.losses, **{name: _kept(own, known, name in LOSSLESS) for name, own in numbers}),
         ),
         link=replace(link, noise_watt=_kept(link.noise_watt, listening, torch.nan), path_gain=link.path_gain[edges]),
         actions=replace(

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from heliomesh.physics.chain import Floats
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import ChannelSettings
 from heliomesh.scenario.section import NonNegative, PerDevicePositive
@@ -40,11 +40,8 @@ def build(settings: Settings, scenario: Scenario) -> tuple[Floats, Floats]:
     rate = np.sqrt(2 * np.pi * threshold) * np.exp(-threshold)  # Z(Γ) / f_d
     # a level is left by its lower and its upper threshold, with a probability proportional to the Doppler
     fastest = 1 / max(float((rate + np.append(rate[1:], 0.0)).max()) * n, 1e-300)
-    if settings.doppler_slot > fastest:
-        expected = (
-            f"at most {math.floor(fastest * 1000) / 1000:g} for {n} levels (every row must stay a distribution)"
-        )
-        raise ScenarioError("channel.doppler_slot", expected, f"value {settings.doppler_slot:g}")
+    expected = f"at most {math.floor(fastest * 1000) / 1000:g} for {n} levels (every row must stay a distribution)"
+    refuse(settings.doppler_slot > fastest, "channel.doppler_slot", expected, f"value {settings.doppler_slot:g}")
     crossing = rate * settings.doppler_slot * n
     kernel = np.diag(crossing[1:], k=-1) + np.diag(crossing[1:], k=1)
     stay = np.maximum(1 - kernel.sum(axis=1), 0.0)  # rounding dust at the fastest

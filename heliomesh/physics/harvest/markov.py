@@ -3,11 +3,10 @@
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from heliomesh.physics.daylight import tables
-from heliomesh.physics.harvesting import HarvestLaw
+from heliomesh.physics.harvesting import HarvestLaw, law_of
 from heliomesh.scenario.checks import check_atoms, check_kernel
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
@@ -36,14 +35,6 @@ def build(settings: Settings, scenario: Scenario) -> HarvestLaw:
         refuse(len(rows) != weathers, f"harvest.{field}", expected, f"number of rows {len(rows)}")
     for index, (values, shares) in enumerate(zip(settings.joule, settings.prob, strict=True)):
         check_atoms(values, shares, f".{index}")
-    laws = [
-        (np.array(values), np.array(shares)) for values, shares in zip(settings.joule, settings.prob, strict=True)
-    ]
+    laws = list(zip(map(np.array, settings.joule), map(np.array, settings.prob), strict=True))
     joule, prob, phase_of_slot = tables([laws], np.zeros(scenario.slots, dtype=np.int64))
-    return HarvestLaw(
-        joule=torch.from_numpy(joule),
-        prob=torch.from_numpy(prob),
-        scale=torch.tensor(per_device(settings.scale, scenario.network.devices), dtype=torch.float64),
-        kernel=torch.tensor(settings.kernel, dtype=torch.float64),
-        phase_of_slot=phase_of_slot,
-    )
+    return law_of(joule, prob, per_device(settings.scale, scenario.network.devices), settings.kernel, phase_of_slot)

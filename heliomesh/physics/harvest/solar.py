@@ -11,13 +11,12 @@ from datetime import date
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-import torch
 from pydantic import BeforeValidator, Field
 
 from heliomesh.common.streams import stream
 from heliomesh.physics import daylight
 from heliomesh.physics.daylight import Array, Atoms, DayWindow, FileFormat, SunSamples, TimeLabel, Weather
-from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay, replay
+from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay, law_of, replay
 from heliomesh.scenario.checks import check_law
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
@@ -136,15 +135,8 @@ def build(settings: Settings, scenario: Scenario) -> HarvestLaw | HarvestReplay:
     if settings.data == "clear-sky":
         laws = [_under_clouds(*row[0], settings) for row in laws]
     joule, prob, phase_of_slot = daylight.tables(laws, phase_of_slot)
-    return HarvestLaw(
-        joule=torch.from_numpy(joule),
-        prob=torch.from_numpy(prob),
-        scale=torch.tensor(scale, dtype=torch.float64),
-        kernel=torch.from_numpy(weather.kernel(window)),
-        phase_of_slot=phase_of_slot,
-        remarks=remarks,
-        period=window.num_slots if by_clock else None,
-    )
+    found = law_of(joule, prob, scale, weather.kernel(window), phase_of_slot)
+    return replace(found, remarks=remarks, period=window.num_slots if by_clock else None)
 
 
 def _check(settings: Settings) -> None:
@@ -215,10 +207,9 @@ def _samples(ghi: "Ghi", settings: Settings) -> tuple[SunSamples, list[str]]:
     chosen = ghi[months.isin(settings.months)]
     second = seconds(chosen)
     step_second = daylight.step_of(second)
-    if not step_second:
-        known = sorted(months.unique().tolist())
-        expected = f"a month with samples at two times or more; the data have months {known}"
-        raise ScenarioError("harvest.month", expected, f"value {settings.month}")
+    known = sorted(months.unique().tolist())
+    expected = f"a month with samples at two times or more; the data have months {known}"
+    refuse(not step_second, "harvest.month", expected, f"value {settings.month}")
     hour = (second % 86400 + _TINY) / 3600
     inside = (settings.hours[0] <= hour) & (hour < settings.hours[1])
     expected = f"a window with samples of the data, which come every {step_second / 60:g} minutes"
@@ -234,22 +225,19 @@ def _window(settings: Settings, scenario: Scenario) -> DayWindow:
     if settings.law == "trace" or settings.start == "random":
         return DayWindow(first, end - first, slots, slot_second)
     _, clock = daylight.day_and_clock(str(settings.start))
-    if not first <= clock < end:
-        expected = f"a time within harvest.hours = {list(settings.hours)}"
-        raise ScenarioError("harvest.start", expected, f"value {settings.start!r}")
+    expected = f"a time within harvest.hours = {list(settings.hours)}"
+    refuse(not first <= clock < end, "harvest.start", expected, f"value {settings.start!r}")
     return DayWindow(first, end - first, slots, slot_second, int((clock - first + _TINY) // slot_second))
 
 
 def _by_slot(samples: SunSamples, window: DayWindow, settings: Settings) -> SunSamples:
     """Mean irradiance of every slot of every day."""
     values = len(np.unique(samples.second // 86400)) * window.num_slots
-    if values > _MAX_TRACE:
-        expected = f"expected slots so long that the trace has at most {_MAX_TRACE} values"
-        raise ScenarioError("energy.slot_second", f"{expected}, actual number {values}")
+    expected = f"slots so long that the trace has at most {_MAX_TRACE} values"
+    refuse(values > _MAX_TRACE, "energy.slot_second", expected, f"number {values}")
     found = daylight.slot_means(samples, window)
-    if not len(found.ghi):
-        expected = f"a window where slots of {window.slot_second:g} s meet samples"
-        raise ScenarioError("harvest.hours", expected, f"value {list(settings.hours)}")
+    expected = f"a window where slots of {window.slot_second:g} s meet samples"
+    refuse(not len(found.ghi), "harvest.hours", expected, f"value {list(settings.hours)}")
     return found
 
 

@@ -11,10 +11,8 @@ Per slot, backwards:
 
 Turns matter where taking turns on the air pays: equal devices that decide at once can only all send or all be silent.
 
-What a device cannot see it averages out: channels by their stationary law, batteries by a reference law, actions of
-devices out of its sight as if they behaved, on average, like itself. The reference law of the batteries is uniform in
-the first sweep over the horizon and, from the second on, the forward law of the policies just found; each device
-computes its own and tells its neighbourhood.
+What a device cannot see it averages out: channels by their stationary law, batteries as if every energy were equally
+likely, actions of devices out of its sight as if they behaved, on average, like itself.
 """
 
 from collections import defaultdict
@@ -24,7 +22,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.common.memory_limit import entries
-from heliomesh.model.factor import Factor, Variable, action, energy
+from heliomesh.model.factor import Factor, Scope, action, energy
 from heliomesh.model.policy import Track
 from heliomesh.model.problem import Problem
 from heliomesh.model.symmetry import Role
@@ -37,17 +35,11 @@ from heliomesh.planners.decentralized.device_step import (
     response,
 )
 from heliomesh.planners.decentralized.literal import uniform_policy
-from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
-from heliomesh.planners.decentralized.shares import (
-    Pair,
-    Reader,
-    Scope,
-    action_first,
-    share_batches,
-    stored,
-)
+from heliomesh.planners.decentralized.neighbourhood import Areas
+from heliomesh.planners.decentralized.shares import Pair, Reader, action_first, share_batches, stored
 
 Tables = Mapping[int, Factor]  # one per representative
+DAMPING = 0.5  # d, weight of the new policy in a soft round
 _MOST_BEST_RESPONSES = 4  # rounds of pure best responses after the soft ones
 
 
@@ -55,24 +47,14 @@ class Consistent:
     """One run of the default form; devices of one role share their tables."""
 
     def __init__(
-        self,
-        problem: Problem,
-        areas: tuple[Neighbourhood, ...],
-        roles: tuple[Role, ...],
-        colour: Sequence[int],
-        gammas: Sequence[float],
-        damping: float,
-        sweeps: int,
+        self, problem: Problem, areas: Areas, roles: Sequence[Role], colour: Sequence[int], gammas: Sequence[float]
     ) -> None:
         self.problem, self.areas, self.roles = problem, areas, roles
-        self.gammas, self.damping, self.sweeps = gammas, damping, sweeps
+        self.gammas = gammas
         self.representatives = sorted({role.representative for role in roles})
         self.turns = [[i for i in self.representatives if colour[i] == turn] for turn in sorted(set(colour))]
-        self.steps = [DeviceStep(problem, area, self.reference) for area in areas]
+        self.steps = [DeviceStep(problem, area) for area in areas]
         self.scopes = {i: policy_scope(areas, i) for i in self.representatives}
-        start = torch.full((problem.num_energy,), 1 / problem.num_energy, dtype=problem.dtype, device=problem.device)
-        # reference law of each representative's energy, by slot
-        self.energy_law = {i: [start] * problem.slots for i in self.representatives}
         # R = 0: no exchange, the first policy stays; simultaneous best responses only chase each other
         self.best_responses = num_best_responses(len(gammas), len(self.turns))
         self.residual = 0.0
@@ -80,77 +62,58 @@ class Consistent:
         self._turns: dict[Hashable, Turn] = {}
         self._own_shares: dict[Hashable, Shares] = {}
 
-    def run(self, track: Track) -> tuple[list[tuple[Variable, ...]], list[dict[int, Tensor]], float]:
+    def run(self, track: Track) -> tuple[list[Scope], list[dict[int, Tensor]], float]:
         """Scopes by device, action tables [slot][representative] (state...), and the last rounds' largest change."""
-        with fitting_threads(self.problem), torch.inference_mode():  # many small operations
-            policies = self._backward(track, 1)
-            for sweep in range(2, self.sweeps + 1):
-                self._forward(policies)
-                policies = self._backward(track, sweep)
-            scopes = [tuple(map(role.rename, self.scopes[role.representative])) for role in self.roles]
-            chosen = bool(self.gammas)
-            found = [
-                {i: action_table(self.problem, self.scopes[i], row[i], chosen) for i in self.representatives}
-                for row in policies
-            ]
-            return scopes, found, self.residual
+        problem, values = self.problem, dict[int, Factor]()
+        found: list[dict[int, Tensor]] = [{} for _ in range(problem.slots)]
+        unrolled = problem.unrolled_slots
+        with fitting_threads(problem), torch.inference_mode():  # many small operations
+            for number in track(range(unrolled - 1, -1, -1), "decentralized", unrolled):
+                slot = number % problem.slots
+                futures = {i: self.steps[i].future(values[i], slot) for i in self.representatives if values}
+                policies, raw = self._rounds(futures)
+                values, chosen = self._values(raw, policies), bool(self.gammas)
+                found[slot] = {i: action_table(problem, self.scopes[i], policies[i], chosen) for i in policies}
+        scopes = [tuple(map(role.rename, self.scopes[role.representative])) for role in self.roles]
+        return scopes, found, self.residual
 
-    def _backward(self, track: Track, sweep: int) -> list[Mapping[int, Factor]]:
-        """Policies [slot][representative] under the current reference laws."""
-        slots = self.problem.slots
-        values: dict[int, Factor] = {}
-        found: list[Mapping[int, Factor]] = [{} for _ in range(slots)]
-        self.residual = 0.0
-        self._turns.clear()  # they hold the laws of the sweep before
-        self._own_shares.clear()
-        unrolled, description = self.problem.unrolled_slots, f"decentralized, sweep {sweep} of {self.sweeps}"
-        for number in track(range(unrolled - 1, -1, -1), description, unrolled):
-            slot = number % slots
-            futures = {i: self.steps[i].future(values[i], slot) for i in self.representatives if values}
-            policies, raw = self._rounds(slot, futures)
-            found[slot] = policies
-            values = self._values(raw, policies, slot)
-        return found
-
-    def _rounds(self, slot: int, futures: Mapping[int, Factor]) -> tuple[dict[int, Factor], dict[int, Factor]]:
+    def _rounds(self, futures: Tables) -> tuple[dict[int, Factor], dict[int, Factor]]:
         """Policies of one slot after all rounds, and the raw Q tables they ended with."""
         policies = {i: uniform_policy(self.problem, i) for i in self.representatives}
-        raw = self._raw_tables(futures, policies, slot, {})
+        raw = self._raw_tables(futures, policies, {})
         for gamma in self.gammas:
-            policies = self._round(policies, raw, slot, gamma, self.damping)
-            raw = self._raw_tables(futures, policies, slot, raw)
+            policies = self._round(policies, raw, gamma, DAMPING)
+            raw = self._raw_tables(futures, policies, raw)
         change = 0.0
         for _ in range(self.best_responses):
-            before, policies = policies, self._round(policies, raw, slot, torch.inf, 1.0)
+            before, policies = policies, self._round(policies, raw, torch.inf, 1.0)
             change = max(average_change(policies[i], before[i]) for i in self.representatives)
-            raw = self._raw_tables(futures, policies, slot, raw)
+            raw = self._raw_tables(futures, policies, raw)
             if change == 0:
                 break
         self.residual = max(self.residual, change)
         return policies, raw
 
-    def _round(
-        self, policies: dict[int, Factor], raw: Mapping[int, Factor], slot: int, gamma: float, rate: float
-    ) -> dict[int, Factor]:
+    def _round(self, policies: dict[int, Factor], raw: Tables, gamma: float, rate: float) -> dict[int, Factor]:
         """Every device improves its policy once, turn by turn; the new policies."""
         for number, movers in enumerate(self.turns):
             key = (number, *_scopes(raw), *_scopes(policies))
             if key not in self._turns:
                 self._turns[key] = Turn(self, movers, raw, policies)
-            policies = {**policies, **self._turns[key].improved(raw, policies, slot, gamma, rate)}
+            policies = {**policies, **self._turns[key].improved(raw, policies, gamma, rate)}
         return policies
 
-    def _values(self, raw: Tables, policies: Tables, slot: int) -> dict[int, Factor]:
+    def _values(self, raw: Tables, policies: Tables) -> dict[int, Factor]:
         """V_l of every representative under the policies of all."""
         key = (*_scopes(raw), *_scopes(policies))
         if key not in self._own_shares:  # every one's share for itself, over all that it sees
             own = [self.pair(i, i, self.areas[i].states, raw, policies) for i in policies]
             self._own_shares[key] = Shares(self, own, policies)
         shares, values = self._own_shares[key], {}
-        for pairs, found in shares.run(raw, shares.in_line(policies), slot):
+        for pairs, found in shares.run(raw, shares.in_line(policies)):
             for pair, row in zip(pairs, found, strict=True):
                 share = Factor(pair.scope, row.view(self.problem.sizes(pair.scope)))
-                values[pair.source] = self.steps[pair.source].value_of(share, policies[pair.source], slot)
+                values[pair.source] = self.steps[pair.source].value_of(share, policies[pair.source])
         return {i: values[i] for i in self.representatives}
 
     def pair(self, source: int, mover: int, told: Scope, raw: Tables, policies: Tables) -> Pair:
@@ -165,41 +128,15 @@ class Consistent:
         role = self.roles[device]
         return tuple(map(role.rename, tables[role.representative].scope))
 
-    def _raw_tables(
-        self,
-        futures: Mapping[int, Factor],
-        policies: Mapping[int, Factor],
-        slot: int,
-        known: Mapping[int, Factor],
-    ) -> dict[int, Factor]:
-        return {i: self.steps[i].raw(futures.get(i), policies[i], slot, known.get(i)) for i in self.representatives}
-
-    def reference(self, variable: Variable, slot: int) -> Tensor:
-        """Law used for a state variable out of sight."""
-        if variable.kind == "site":
-            return self.problem.channel.stationary.to(self.problem.dtype)
-        return self.energy_law[self.roles[variable.owner].representative][slot]
-
-    def _forward(self, policies: list[Mapping[int, Factor]]) -> None:
-        """New reference laws: each device's own energy law under the policies just found."""
-        problem = self.problem
-        for device in self.representatives:
-            law = problem.initial_law(energy(device))
-            laws = [law] * problem.slots
-            for slot in (number % problem.slots for number in range(problem.unrolled_slots)):
-                laws[slot] = law
-                act = self.steps[device].seen_by(policies[slot][device], (energy(device),), slot)
-                joint = law.unsqueeze(1) * act.aligned((energy(device), action(device)))
-                left = torch.zeros_like(law).index_add_(0, problem.energy_left[device].flatten(), joint.flatten())
-                law = left @ problem.kernel(energy(device), slot)
-            self.energy_law[device] = laws
+    def _raw_tables(self, futures: Tables, policies: Tables, known: Tables) -> dict[int, Factor]:
+        return {i: self.steps[i].raw(futures.get(i), policies[i], known.get(i)) for i in self.representatives}
 
 
 class Shares:
     """Shares of some pairs, prepared for the scopes of given tables."""
 
     def __init__(self, run: Consistent, pairs: Sequence[Pair], policies: Tables) -> None:
-        self._reference, self._representatives = run.reference, tuple(policies)
+        self._representatives = tuple(policies)
         self.policy_offsets: dict[int, int] = {}  # where each representative's policy begins in the line of all
         first = 0
         for device, policy in policies.items():
@@ -219,12 +156,9 @@ class Shares:
                 first += batch.row_entries
         return found
 
-    def run(self, raw: Tables, flat: Tensor, slot: int) -> list[tuple[Sequence[Pair], Tensor]]:
+    def run(self, raw: Tables, flat: Tensor) -> list[tuple[Sequence[Pair], Tensor]]:
         """Shares (pair, mover's action, told states) of each batch of pairs; ``flat`` are all policies in line."""
-        return [
-            (batch.pairs, batch.run([raw[i].table for i in sources], flat, self._reference, slot))
-            for batch, sources in self._batches
-        ]
+        return [(batch.pairs, batch.run([raw[i].table for i in sources], flat)) for batch, sources in self._batches]
 
     def in_line(self, policies: Tables) -> Tensor:
         """Policies of all representatives, one after another."""
@@ -252,10 +186,10 @@ class Turn:
             groups[run.problem.sizes(response_scope(mover, row)), len(row)][mover] = row
         self._responses = [_Response(run.problem, group, self._shares, policies) for group in groups.values()]
 
-    def improved(self, raw: Tables, policies: Tables, slot: int, gamma: float, rate: float) -> Tables:
+    def improved(self, raw: Tables, policies: Tables, gamma: float, rate: float) -> Tables:
         """New policies of all movers, by γ and the new policy's weight."""
         flat = self._shares.in_line(policies)
-        told = torch.cat([share.reshape(-1) for _, share in self._shares.run(raw, flat, slot)])
+        told = torch.cat([share.reshape(-1) for _, share in self._shares.run(raw, flat)])
         found = (response.run(told, flat, gamma, rate) for response in self._responses)
         return {mover: policy for policies in found for mover, policy in policies.items()}
 
@@ -296,11 +230,11 @@ def response_scope(mover: int, pairs: Sequence[Pair]) -> Scope:
     return (*dict.fromkeys([*states, energy(mover)]), own)
 
 
-def _scopes(tables: Mapping[int, Factor]) -> Iterator[tuple[Variable, ...]]:
+def _scopes(tables: Mapping[int, Factor]) -> Iterator[Scope]:
     return (table.scope for table in tables.values())
 
 
-def policy_scope(areas: Sequence[Neighbourhood], device: int) -> tuple[Variable, ...]:
+def policy_scope(areas: Areas, device: int) -> Scope:
     """State variables of a device's policy: what it sees of all costs that its action enters."""
     area, own = areas[device], action(device)
     sources = [source for source in area.members if own in areas[source].cost_scope]
@@ -308,9 +242,7 @@ def policy_scope(areas: Sequence[Neighbourhood], device: int) -> tuple[Variable,
     return tuple(dict.fromkeys([*seen, energy(device)]))
 
 
-def share_scope(
-    areas: Sequence[Neighbourhood], scopes: Sequence[tuple[Variable, ...]], source: int, mover: int
-) -> tuple[Variable, ...]:
+def share_scope(areas: Areas, scopes: Sequence[Scope], source: int, mover: int) -> Scope:
     """State variables that a source's share for a mover can depend on."""
     actors = (actor for actor in areas[source].actors if actor != mover)
     met = {*areas[source].states, *(variable for actor in actors for variable in scopes[actor])}

@@ -20,10 +20,10 @@ from torch import Tensor
 from heliomesh.common.memory_limit import entries
 from heliomesh.grid.after_spending import spread_actions
 from heliomesh.grid.contraction import expectation
-from heliomesh.model.factor import Factor, Variable, action, energy, total
+from heliomesh.model.factor import Factor, Scope, Variable, action, energy, total
 from heliomesh.model.problem import Problem
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
-from heliomesh.planners.decentralized.shares import Pair, Reference, ShareBatch, stored
+from heliomesh.planners.decentralized.shares import Pair, ShareBatch, law_out_of_sight, stored
 from heliomesh.slot.ties import tied
 
 
@@ -33,7 +33,6 @@ class DeviceStep:
 
     problem: Problem
     area: Neighbourhood
-    reference: Reference
 
     def future(self, value: Factor, slot: int) -> Factor:
         """E[V_l(next) | after spending] with one action axis per actor."""
@@ -41,12 +40,14 @@ class DeviceStep:
         table = expectation(value.table, [problem.kernel(variable, slot) for variable in area.states])
         return Factor((*area.states, *map(action, area.actors)), spread_actions(problem, table, area.actors))
 
-    def raw(self, future: Factor | None, policy: Factor, slot: int, known: Factor | None = None) -> Factor:
+    def raw(self, future: Factor | None, policy: Factor, known: Factor | None = None) -> Factor:
         """Q_l = c_l + future; ``policy`` is the own one, ``known`` the table of an earlier round of the slot."""
         hidden = self._out_of_sight
         if hidden:
-            own_law = self.seen_by(policy, (), slot).table  # of the own action
-            laws = [Factor((v,), own_law if v.kind == "action" else self.reference(v, slot)) for v in hidden]
+            own_law = self.seen_by(policy, ()).table  # of the own action
+            laws = [
+                Factor((v,), own_law if v.kind == "action" else law_out_of_sight(self.problem, v)) for v in hidden
+            ]
             cost = self.area.cost(laws)
         elif known is not None:
             return known  # nothing depends on the current policies
@@ -54,9 +55,7 @@ class DeviceStep:
             cost = self._cost_in_sight
         return cost if future is None else cost + future
 
-    def share(
-        self, raw: Factor, policies: Mapping[int, Factor], mover: int, scope: tuple[Variable, ...], slot: int
-    ) -> Factor:
+    def share(self, raw: Factor, policies: Mapping[int, Factor], mover: int, scope: Scope) -> Factor:
         """E_{others ∼ π}[Q_l] over the mover's action and what its policy's ``scope`` has of the rest."""
         others = [v.owner for v in raw.scope if v.kind == "action" and v.owner != mover]
         scopes = {other: policies[other].scope for other in others}
@@ -64,7 +63,7 @@ class DeviceStep:
         pair = Pair(self.area.device, mover, told.union(self.area.states), told, raw.scope, scopes)
         batch, flat = self._batch(pair), [stored(policies[other]) for other in pair.others]
         law = torch.cat(flat) if flat else raw.table.new_empty(0)
-        share = batch.run([raw.table], law, self.reference, slot)
+        share = batch.run([raw.table], law)
         return Factor(pair.scope, share.view(self.problem.sizes(pair.scope)))
 
     def _batch(self, pair: Pair) -> ShareBatch:
@@ -99,22 +98,22 @@ class DeviceStep:
         new = response(table, infeasible(problem, self.area.device, order).unsqueeze(0), gamma)
         return Factor((*states, own), new.view(problem.sizes(order)).movedim(0, -1))
 
-    def value(self, raw: Factor, policies: Mapping[int, Factor], slot: int) -> Factor:
+    def value(self, raw: Factor, policies: Mapping[int, Factor]) -> Factor:
         """V_l: the expectation of Q_l under the policies of all actors."""
-        share = self.share(raw, policies, self.area.device, self.area.states, slot)
-        return self.value_of(share, policies[self.area.device], slot)
+        share = self.share(raw, policies, self.area.device, self.area.states)
+        return self.value_of(share, policies[self.area.device])
 
-    def value_of(self, share: Factor, policy: Factor, slot: int) -> Factor:
+    def value_of(self, share: Factor, policy: Factor) -> Factor:
         """V_l from its own share for itself, over all that it sees, and its own policy."""
         area = self.area
-        mean = share.average(self.seen_by(policy, area.states, slot), over=[action(area.device)])
+        mean = share.average(self.seen_by(policy, area.states), over=[action(area.device)])
         table = mean.aligned(area.states).expand(self.problem.sizes(area.states))
         return Factor(area.states, table)
 
-    def seen_by(self, factor: Factor, states: Collection[Variable], slot: int) -> Factor:
+    def seen_by(self, factor: Factor, states: Collection[Variable]) -> Factor:
         """Average out all state variables that are not among ``states``."""
         hidden = [v for v in factor.scope if v.kind != "action" and v not in states]
-        laws = (Factor((variable,), self.reference(variable, slot)) for variable in hidden)
+        laws = (Factor((variable,), law_out_of_sight(self.problem, variable)) for variable in hidden)
         return factor.average(*laws, over=hidden) if hidden else factor
 
 
@@ -132,7 +131,7 @@ def average_change(first: Factor, second: Factor) -> float:
     return float(difference.abs().sum(-1).mean()) / 2
 
 
-def action_table(problem: Problem, scope: tuple[Variable, ...], policy: Factor, chosen: bool) -> Tensor:
+def action_table(problem: Problem, scope: Scope, policy: Factor, chosen: bool) -> Tensor:
     """Best actions by the states of ``scope``; where nothing was ``chosen`` (R = 0), the probabilities."""
     full = (*scope, policy.scope[-1])
     prob = policy.aligned(full).expand(problem.sizes(full))
@@ -152,7 +151,7 @@ def response(expected: Tensor, blocked: Tensor, gamma: float) -> Tensor:
     return (least & (least.cumsum(1) == 1)).to(expected.dtype)
 
 
-def infeasible(problem: Problem, device: int, order: tuple[Variable, ...]) -> Tensor:
+def infeasible(problem: Problem, device: int, order: Scope) -> Tensor:
     """What the device's energy does not pay for, by its action and the states of ``order``; (action, state)."""
     blocked = Factor((energy(device), action(device)), ~problem.feasible[device]).aligned(order)
     return blocked.expand(problem.sizes(order)).reshape(len(problem.actions), -1)

@@ -11,7 +11,7 @@ terms without p_i, which cancel in line 11, are skipped. The result is the same 
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
@@ -19,12 +19,12 @@ from torch import Tensor
 
 from heliomesh.grid.after_spending import spread_actions
 from heliomesh.grid.contraction import expectation
-from heliomesh.model.factor import Factor, Variable, action, energy, total
+from heliomesh.model.factor import Factor, Scope, Variable, action, energy
 from heliomesh.model.policy import Track, state_variables
 from heliomesh.model.problem import Problem
 from heliomesh.model.symmetry import Role
-from heliomesh.planners.decentralized.device_step import action_table
-from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
+from heliomesh.planners.decentralized.device_step import DeviceStep, action_table
+from heliomesh.planners.decentralized.neighbourhood import Areas
 
 # Q_i^r: weight of each (source device l, devices not replaced by defaults in Q_l)
 Blend = Mapping[tuple[int, frozenset[int]], float]
@@ -37,8 +37,8 @@ class Literal:
     def __init__(
         self,
         problem: Problem,
-        areas: tuple[Neighbourhood, ...],
-        roles: tuple[Role, ...],
+        areas: Areas,
+        roles: Sequence[Role],
         rounds: int,
         gamma: float,
         default: Default,
@@ -49,10 +49,10 @@ class Literal:
         self.representatives = sorted({role.representative for role in roles})
         self.default = default
         self._costs = {i: self._cost(i) for i in self.representatives}
-        self._defaults: dict[tuple[tuple[Variable, ...], frozenset[int]], dict[Variable, int]] = {}
+        self._defaults: dict[tuple[Scope, frozenset[int]], dict[Variable, int]] = {}
         self.blends = self._consensus()
 
-    def run(self, track: Track) -> tuple[list[tuple[Variable, ...]], list[list[Tensor]], float]:
+    def run(self, track: Track) -> tuple[list[Scope], list[list[Tensor]], float]:
         """Scopes by device, policy tables [slot][device] (state..., action), and the last rounds' largest change."""
         slots = self.problem.slots
         tables: list[list[Factor]] = [[] for _ in range(slots)]
@@ -89,7 +89,9 @@ class Literal:
         table = following.aligned(scope).expand(shape)
         states = len(area.states)
         kernels = [problem.kernel(variable, slot) for variable in area.states]
-        feasible = self._feasible(area, scope)
+        feasible = torch.ones((1,) * len(scope), dtype=torch.bool, device=problem.device)
+        for actor in area.actors:
+            feasible = feasible & Factor((energy(actor), action(actor)), problem.feasible[actor]).aligned(scope)
         axes = tuple(range(states, len(scope)))
         if self.open_loop:
             mean = expectation(table, kernels)
@@ -98,13 +100,6 @@ class Literal:
         else:
             future = expectation(table.masked_fill(~feasible, torch.inf).amin(axes), kernels)
         return Factor(scope, spread_actions(problem, future, area.actors)) + self._costs[device]
-
-    def _feasible(self, area: Neighbourhood, scope: tuple[Variable, ...]) -> Tensor:
-        feasible = torch.ones((1,) * len(scope), dtype=torch.bool, device=self.problem.device)
-        for actor in area.actors:
-            mask = Factor((energy(actor), action(actor)), self.problem.feasible[actor])
-            feasible = feasible & mask.aligned(scope)
-        return feasible
 
     def _consensus(self) -> list[list[Blend]]:
         """Q_i^{r+1} of line 10 for r = 1 … R and every device, as blends of raw tables."""
@@ -155,9 +150,9 @@ class Literal:
                         laws[variable.owner] = law.restrict(self._defaults_outside(law.scope[:-1], members))
                     term = term.average(laws[variable.owner], over=[variable])
             terms.append(term.scaled(weight))
-        return softmin_policy(self.problem, device, total(terms), self.gamma)
+        return DeviceStep(self.problem, self.areas[device]).improved(terms, self.gamma)
 
-    def _defaults_outside(self, scope: tuple[Variable, ...], seen: frozenset[int]) -> dict[Variable, int]:
+    def _defaults_outside(self, scope: Scope, seen: frozenset[int]) -> dict[Variable, int]:
         """Default values of all variables of a scope that belong to no device in ``seen``."""
         if (scope, seen) not in self._defaults:
             visible = {v for device in seen for v in (*state_variables(self.problem, device), action(device))}
@@ -169,16 +164,6 @@ def uniform_policy(problem: Problem, device: int) -> Factor:
     """π¹: uniform over feasible actions; scope (own energy, own action)."""
     feasible = problem.feasible[device].to(problem.dtype)
     return Factor((energy(device), action(device)), feasible / feasible.sum(-1, keepdim=True))
-
-
-def softmin_policy(problem: Problem, device: int, expected: Factor, gamma: float) -> Factor:
-    """Logit policy exp(−γ E[Q]) over feasible actions; the own action is the last axis."""
-    own = action(device)
-    states = tuple(dict.fromkeys([*(v for v in expected.scope if v != own), energy(device)]))
-    scope = (*states, own)
-    feasible = Factor((energy(device), own), problem.feasible[device]).aligned(scope)
-    score = (-gamma * expected.aligned(scope)).masked_fill(~feasible, -torch.inf)
-    return Factor(scope, torch.softmax(score, dim=-1))
 
 
 def _distance(first: Factor, second: Factor) -> float:

@@ -1,11 +1,11 @@
 """What a device sees within k hops, which costs its action enters, and how large its tables become."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from heliomesh.model.cost import edge_errors, idle_factor
-from heliomesh.model.factor import Factor, Variable, action, energy, site, total
+from heliomesh.model.factor import Factor, Scope, Variable, action, energy, site, total
 from heliomesh.model.policy import Sight
 from heliomesh.model.problem import Problem
 
@@ -29,7 +29,7 @@ class Neighbourhood:
         return Sight.within(self.problem, self.device, self.hops)
 
     @cached_property
-    def cost_scope(self) -> tuple[Variable, ...]:
+    def cost_scope(self) -> Scope:
         """Everything that the device's own cost x_j depends on, in sight or not: sites, then actions."""
         problem = self.problem
         receivers = problem.topology.neighbours[self.device]
@@ -43,7 +43,7 @@ class Neighbourhood:
         return tuple(v.owner for v in self.cost_scope if v.kind == "action" and v.owner in self.members)
 
     @cached_property
-    def states(self) -> tuple[Variable, ...]:
+    def states(self) -> Scope:
         """State variables in sight on which the device's own value depends: sites, then energies of the actors."""
         sites = [v for v in self.cost_scope if v.kind == "site" and v in self.visible]
         return (*sites, *map(energy, self.actors))
@@ -70,3 +70,6 @@ class Neighbourhood:
             hidden = self.hidden(term.scope)
             terms.append(term.average(*(laws[v] for v in hidden), over=hidden) if hidden else term)
         return total(terms)
+
+
+Areas = Sequence[Neighbourhood]  # (device,)

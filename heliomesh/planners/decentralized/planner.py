@@ -8,11 +8,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.common.memory_limit import check_fits, entries
 from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, endless_plan
-from heliomesh.model.factor import Variable, action
+from heliomesh.model.factor import Scope, action
 from heliomesh.model.overhead import Overhead, control_joule
-from heliomesh.model.planner_context import PlannerContext
+from heliomesh.model.planner_context import GridOptions, PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan, Sight
 from heliomesh.model.problem import Problem, with_levels
 from heliomesh.model.symmetry import Role, roles, turns
@@ -20,32 +20,28 @@ from heliomesh.physics.chain import draw
 from heliomesh.planners.decentralized import literal
 from heliomesh.planners.decentralized.consistent import Consistent, num_best_responses, policy_scope, share_scope
 from heliomesh.planners.decentralized.gamma import searched_gamma
-from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
+from heliomesh.planners.decentralized.neighbourhood import Areas, Neighbourhood
 from heliomesh.planners.decentralized.shares import BATCHED_ENTRIES, KEPT_ENTRIES
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
+from heliomesh.scenario.section import Positive
 
 BYTES_ON_AIR = 4  # table entries travel as 32-bit floats
 
 
-class Options(EndlessOptions):
+class Options(GridOptions, EndlessOptions):
     """Options of Algorithm 1."""
 
-    levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
-        None, description="points of its battery grid; default: up to 9, as few as round spending up little"
-    )
     form: Literal["default", "literal"] = Field("default", description="'literal' follows the paper's lines")
     hops: Annotated[int, Field(ge=0, le=8)] = Field(2, description="k of the k-hop neighbourhood")
     rounds: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
         None, description="R; default 12, literal 20 as in the paper"
     )
-    gamma: Annotated[float, Field(gt=0)] | Literal["theorem", "searched"] | None = Field(
+    gamma: Positive | Literal["theorem", "searched"] | None = Field(
         None,
         description="literal: the fixed γ (default 100), Theorem 2's largest, or one searched for; "
         "default form: last of the rising γ",
     )
-    damping: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="default form: weight of the new policy")
     order: Literal["turns", "simultaneous"] = Field("turns", description="default form: who updates together")
-    sweeps: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="default form: passes over the horizon")
     default_action: Annotated[int, Field(ge=0)] = Field(0, description="literal: action of devices out of sight")
     default_battery: Literal["full", "empty"] = Field("full", description="literal: battery of devices out of sight")
     default_gain: Literal["worst", "median", "best"] = Field(
@@ -55,7 +51,6 @@ class Options(EndlessOptions):
         "closed-loop", description="literal: minimum inside or, as printed, outside the expectation"
     )
     share_tables: bool = Field(True, description="devices of equal role share one table")
-    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,7 @@ class LocalTables(ActionPolicy):
     """
 
     problem: Problem
-    scopes: tuple[tuple[Variable, ...], ...]
+    scopes: tuple[Scope, ...]
     tables: tuple[Tensor, ...]
     randomised: bool
     looks_back = False
@@ -102,10 +97,10 @@ def plan(context: PlannerContext[Options]) -> Plan:
 
 def _plan(context: PlannerContext[Options]) -> Plan:
     options = context.options
-    if options.endless and options.form == "literal":
-        raise ScenarioError("decentralized option.endless", "expected false with form = literal, actual value true")
-    if options.gamma == "searched" and options.form == "default":
-        raise ScenarioError("decentralized option.gamma", "a number with form = default", "value 'searched'")
+    both = options.endless and options.form == "literal"
+    refuse(both, "decentralized option.endless", "false with form = literal", "value true")
+    needless = options.gamma == "searched" and options.form == "default"
+    refuse(needless, "decentralized option.gamma", "a number with form = default", "value 'searched'")
     problem = with_levels(context.problem, options.levels)
     areas = tuple(Neighbourhood(problem, device, options.hops) for device in range(problem.num_devices))
     default = options.form == "default"
@@ -113,12 +108,9 @@ def _plan(context: PlannerContext[Options]) -> Plan:
     rounds = num_rounds(options)
     scopes = _policy_scopes(areas, default)
     # the search for symmetries is cheap only beside the tables it saves, so the memory check comes first
-    check_fits(
-        f"decentralized plan with hops = {options.hops}",
-        estimate_bytes(problem, areas, scopes, default),
-        options.memory_gib,
-        "lower hops, battery or channel levels or the degree, raise memory_gib, or use the planner 'receiver'",
-    )
+    what, needed = f"decentralized plan with hops = {options.hops}", estimate_bytes(problem, areas, scopes, default)
+    remedy = "lower hops, battery or channel levels or the degree, raise memory_gib, or use the planner 'receiver'"
+    check_fits(what, needed, options.memory_gib, remedy)
     in_turns = default and options.order == "turns"
     colour = turns(problem) if in_turns else (0,) * problem.num_devices
     alone = tuple(Role(device, lambda variable: variable) for device in range(problem.num_devices))
@@ -126,7 +118,7 @@ def _plan(context: PlannerContext[Options]) -> Plan:
     tables: Sequence[Mapping[int, Tensor] | Sequence[Tensor]]  # [slot][representative]
     if default:
         gammas = rising_gammas(options, rounds)
-        form = Consistent(problem, areas, role, colour, gammas, options.damping, options.sweeps)
+        form = Consistent(problem, areas, role, colour, gammas)
         scopes, tables, residual = form.run(context.track)
     else:
         gamma = _literal_gamma(context)
@@ -167,11 +159,8 @@ def _defaults(problem: Problem, options: Options) -> literal.Default:
     state = problem.num_energy - 1 if full else 0
     payable = problem.feasible[:, state].all(0).nonzero().flatten().tolist()
     if chosen not in payable:
-        raise ScenarioError(
-            "decentralized option.default_action",
-            f"expected one of {payable}, which a battery that is {options.default_battery} pays for, "
-            f"actual value {chosen}",
-        )
+        expected = f"one of {payable}, which a battery that is {options.default_battery} pays for,"
+        raise ScenarioError("decentralized option.default_action", expected, f"value {chosen}")
     return {"site": level, "energy": state, "action": chosen}
 
 
@@ -196,7 +185,7 @@ def rising_gammas(options: Options, rounds: int) -> list[float]:
 _FIRST_GAMMA = 10.0
 
 
-def _policy_scopes(areas: tuple[Neighbourhood, ...], default: bool) -> list[tuple[Variable, ...]]:
+def _policy_scopes(areas: Areas, default: bool) -> list[Scope]:
     """State variables of every policy, found without any table.
 
     In the literal form a policy also inherits what the policies it averages over depend on, as far as it sees.
@@ -217,9 +206,7 @@ def _policy_scopes(areas: tuple[Neighbourhood, ...], default: bool) -> list[tupl
         scopes = grown
 
 
-def estimate_bytes(
-    problem: Problem, areas: tuple[Neighbourhood, ...], scopes: list[tuple[Variable, ...]], default: bool
-) -> float:
+def estimate_bytes(problem: Problem, areas: Areas, scopes: Sequence[Scope], default: bool) -> float:
     """Peak memory: the largest Q table with temporaries, plus all policies over the horizon."""
     width = torch.empty((), dtype=problem.dtype).element_size()
     count = len(problem.actions)
@@ -239,22 +226,17 @@ def estimate_bytes(
 
 
 def local_overhead(
-    problem: Problem,
-    areas: tuple[Neighbourhood, ...],
-    scopes: list[tuple[Variable, ...]],
-    rounds: int,
-    turns: int,
-    options: Options,
+    problem: Problem, areas: Areas, scopes: Sequence[Scope], rounds: int, turns: int, options: Options
 ) -> Overhead:
     """Bytes on the air, every hop counted.
 
     Offline, in the literal form, each round of each slot index every device sends its Q table and its policy to its
     k-hop neighbourhood. In the default form, each round (soft or best response) of each slot index, a device is told
-    a share of its Q by every device whose cost its action enters, and tells these its new policy; between sweeps it
-    tells its neighbourhood its energy law. Every table has a frame of fixed length, with room for all states that it
-    can depend on. Online, every slot each device is told one byte per state variable of its neighbourhood.
+    a share of its Q by every device whose cost its action enters, and tells these its new policy. Every table has a
+    frame of fixed length, with room for all states that it can depend on. Online, every slot each device is told one
+    byte per state variable of its neighbourhood.
     """
-    count, exchanges = len(problem.actions), options.sweeps * (rounds + num_best_responses(rounds, turns))
+    count, exchanges = len(problem.actions), rounds + num_best_responses(rounds, turns)
     own = 1 + (problem.harvest.law.num_weather > 1)  # bytes of a device's energy state
     offline, online, largest, paper = 0, 0.0, 0, 0
     for area, scope in zip(areas, scopes, strict=True):
@@ -265,29 +247,18 @@ def local_overhead(
             sent = hops * rounds * (q_entries + policy_entries)
         else:
             sent = exchanges * _entries_per_exchange(problem, areas, scopes, area, policy_entries)
-            sent += (options.sweeps - 1) * hops * problem.num_energy
         offline += sent * problem.unrolled_slots * BYTES_ON_AIR if rounds else 0
         if len(scope) > 1:  # states of its neighbourhood, a byte each over single hops
             online += sum(far * (len(problem.sites_into(member)) + own) for member, far in area.members.items())
         largest = max(largest, (q_entries + policy_entries) * problem.slots)
         seen = entries(problem.sizes(tuple(area.visible)))  # the paper's tables are over all that a device sees
         paper = max(paper, seen * (count ** len(area.members) + count) * problem.slots)
-    return Overhead(
-        table_entries=largest,
-        offline_bytes=offline,
-        online_bytes_per_slot=online,
-        offline_joule=control_joule(problem, offline),
-        online_joule_per_slot=control_joule(problem, online),
-        paper_table_entries=paper,
-    )
+    joules = control_joule(problem, offline), control_joule(problem, online)
+    return Overhead(largest, offline, online, *joules, paper)
 
 
 def _entries_per_exchange(
-    problem: Problem,
-    areas: tuple[Neighbourhood, ...],
-    scopes: list[tuple[Variable, ...]],
-    area: Neighbourhood,
-    policy_entries: int,
+    problem: Problem, areas: Areas, scopes: Sequence[Scope], area: Neighbourhood, policy_entries: int
 ) -> int:
     """Entries over single hops in a round of the default form: a device's policy, and the shares told to it."""
     sent = 0

@@ -12,7 +12,7 @@ sums of one pair do not depend on its batch, so a device that computes its share
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,11 +20,8 @@ import torch
 from torch import Tensor
 
 from heliomesh.common.memory_limit import entries
-from heliomesh.model.factor import Factor, Variable, action
+from heliomesh.model.factor import Factor, Scope, Variable, action
 from heliomesh.model.problem import Problem
-
-Scope = tuple[Variable, ...]
-Reference = Callable[[Variable, int], Tensor]  # law of a state variable out of sight, by slot
 
 BATCHED_ENTRIES = 1 << 15  # tables up to this size are copied into batches; calls on larger ones are long anyway
 KEPT_ENTRIES = 1 << 21  # tables up to this size are kept in the order of their axes that a share needs
@@ -109,9 +106,10 @@ class ShareBatch:
         told = entries(problem.sizes(first.scope[1:]))
         self._last_view = (len(pairs), count, entries(problem.sizes(first.untold)), told)
         self.row_entries = count * told
-        self._slot = -1  # of the laws below
-        self._single: list[Tensor] = []
-        self._laws: list[Tensor] = []
+        scopes = [[pair.hidden(pair.others[k]) for pair in pairs] for k in range(len(first.others))]
+        scopes.append([pair.untold for pair in pairs])
+        # law of what is averaged out of each policy, and last of what the mover does not see; (pair, H, 1) each
+        self._laws = [torch.stack([self._law(scope) for scope in row]) for row in scopes]
         self._raw: tuple[Sequence[Tensor], Tensor] | None = None
 
     def _gather(self, position: int, offsets: Mapping[int, int]) -> "Reader":
@@ -124,19 +122,18 @@ class ShareBatch:
             tables.append((offsets[other], action_first(scope), order))
         return Reader(self._problem, tables)
 
-    def run(self, raw: Sequence[Tensor], policies: Tensor, reference: Reference, slot: int) -> Tensor:
+    def run(self, raw: Sequence[Tensor], policies: Tensor) -> Tensor:
         """Shares of all pairs, (pair, mover's action, told states)."""
-        laws = self._joint_laws(reference, slot)
         table = self._stacked(raw)
         for position, gather in enumerate(self._gathers):
             seen = gather(policies)
             if self._hidden[position] > 1:
-                seen = (seen.view(len(self.pairs), self._hidden[position], -1) * laws[position]).sum(1)
+                seen = (seen.view(len(self.pairs), self._hidden[position], -1) * self._laws[position]).sum(1)
             gathered, spread, aligned = self._views[position]
             law = seen.view(gathered).expand(spread).reshape(aligned)
             table = _averaged(table, law) if self._folded else _contracted(table, law)
         table = table.reshape(self._last_view)
-        return (table * laws[-1].unsqueeze(1)).sum(2) if self._last_view[2] > 1 else table.squeeze(2)
+        return (table * self._laws[-1].unsqueeze(1)).sum(2) if self._last_view[2] > 1 else table.squeeze(2)
 
     def _shapes(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """Of a policy as gathered, as spread over U, and as the raw table has its axes; all begin (pair, action)."""
@@ -147,22 +144,11 @@ class ShareBatch:
         still_open = (1,) * (len(self._gathers) - position)  # actions that are averaged out later, and the mover's
         return (*first, *kept), (*first, *spread), (*first, *still_open, *((-1,) if self._folded else spread))
 
-    def _joint_laws(self, reference: Reference, slot: int) -> list[Tensor]:
-        """Law of what is averaged out of each policy, and last of what the mover does not see; (pair, H, 1) each."""
-        if slot != self._slot:
-            scopes = [[pair.hidden(pair.others[k]) for pair in self.pairs] for k in range(len(self._gathers))]
-            scopes.append([pair.untold for pair in self.pairs])
-            single = [reference(variable, slot) for row in scopes for scope in row for variable in scope]
-            if not self._laws or any(a is not b for a, b in zip(self._single, single, strict=True)):
-                self._laws = [torch.stack([self._product(scope, reference, slot) for scope in row]) for row in scopes]
-            self._slot, self._single = slot, single
-        return self._laws
-
-    def _product(self, scope: Scope, reference: Reference, slot: int) -> Tensor:
+    def _law(self, scope: Scope) -> Tensor:
         """Joint law of independent variables, (H, 1)."""
         law = torch.ones(1, dtype=self._problem.dtype, device=self._problem.device)
         for variable in scope:
-            law = torch.outer(law, reference(variable, slot)).flatten()
+            law = torch.outer(law, law_out_of_sight(self._problem, variable)).flatten()
         return law.unsqueeze(1)
 
     def _stacked(self, raw: Sequence[Tensor]) -> Tensor:
@@ -175,6 +161,13 @@ class ShareBatch:
             table = table.reshape(*table.shape[: -len(self._sizes)], -1)
         self._raw = (raw, table) if raw[0].numel() <= KEPT_ENTRIES else None
         return table
+
+
+def law_out_of_sight(problem: Problem, variable: Variable) -> Tensor:
+    """Law of a state variable out of sight: stationary channels, and any energy as likely as any other."""
+    if variable.kind == "site":
+        return problem.channel.stationary.to(problem.dtype)
+    return torch.full((problem.num_energy,), 1 / problem.num_energy, dtype=problem.dtype, device=problem.device)
 
 
 def _averaged(table: Tensor, law: Tensor) -> Tensor:
