@@ -17,7 +17,6 @@ page differs from what would be written.
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -188,7 +187,15 @@ TERMS = {  # of the rows of a table: what a scheme is called on pages, its actio
     "receiver, paper's terms": ("`receiver`", "coupled, `model`, not tuned"),
     "decentralized, paper's terms": ("`decentralized`", "coupled, `model`, not tuned"),
 }
-_NOT_FOR_LEARNING = ("decentralized", "receiver, coupled", "receiver", "myopic", "uncoordinated", "turns", "skiptrain")
+_NOT_FOR_LEARNING = (
+    "decentralized",
+    "receiver, coupled",
+    "receiver",
+    "myopic",
+    "uncoordinated",
+    "turns",
+    "skiptrain",
+)
 SETTINGS = [f"{network}, {partition}" for network in NETWORKS for partition in PARTITIONS]
 
 
