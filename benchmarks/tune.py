@@ -1,7 +1,7 @@
 """Choose the knobs of every planner by the same small search, setting by setting, without the test set.
 
 Each scheme is tuned on held-out training samples and on validation seeds; published numbers come from other seeds and
-from the test set. Writes what was chosen into --out (TOML, read by `equal_terms.py`), where settings that
+from the test set. Writes what was chosen into --out (TOML, read by the experiment `learning`), where settings that
 are not asked for stay, and what was tried beside it. Last line: how many schemes changed by tuning.
 
     python benchmarks/tune.py --networks ring10 --device cuda --precision bf16 --processes 16
@@ -12,12 +12,12 @@ import tomllib
 from pathlib import Path
 
 import tomli_w
-from equal_terms import PLANNERS, TUNED, first_scheme
 
 import heliomesh as hm
 from heliomesh.common.durable import write_text
 from heliomesh.engine.processes import work_fields
-from heliomesh.studies.experiments import FASHION_MNIST, NETWORKS, SEPARATE, THREE_PARTITIONS
+from heliomesh.studies.experiments import FASHION_MNIST, NETWORKS, THREE_PARTITIONS
+from heliomesh.studies.schemes import PLANNERS, SEPARATE, TUNED, first_scheme
 from heliomesh.studies.tuning import Tuned
 
 
@@ -60,7 +60,7 @@ def keep(out: Path, setting: str, found: dict[str, Tuned]) -> None:
     """Write what was chosen, and beside it what was tried."""
     files = {
         out: {name: one.scheme.label for name, one in found.items()},
-        out.with_suffix(".tried.toml"): {name: dict(one.tried) for name, one in found.items()},
+        Path(__file__).with_name("tuned.tried.toml"): {name: dict(one.tried) for name, one in found.items()},
     }
     for file, own in files.items():
         known = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

@@ -15,8 +15,8 @@ import numpy as np
 import heliomesh as hm
 from heliomesh.jobs.scheme import Scheme
 from heliomesh.slot.learning_model import unlikeness
-from heliomesh.studies.experiments import SEPARATE
 from heliomesh.studies.results import finals
+from heliomesh.studies.schemes import SEPARATE
 
 PARTITIONS: dict[str, dict[str, Any]] = {
     "iid": {"learning.partition": "iid"},

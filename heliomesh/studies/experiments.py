@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import cleandoc
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 from heliomesh.common import catalog
@@ -19,28 +19,14 @@ from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.on_air import Format
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import Learning
+from heliomesh.studies.decomposition import label_of
 from heliomesh.studies.line import FORMS, LOSSLESS, OURS, PAIRS, PAPER, Line
 from heliomesh.studies.results import Against
+from heliomesh.studies.schemes import AGREE_SLOTS, BESIDE_TUNED, COUPLED, IDEALS, RIVALS, SEPARATE, tuned_schemes
 from heliomesh.tasks.footprint import update_bits
 
 Changes = Mapping[str, Any]
 Rows = Callable[..., list[Line]]  # whether quick → lines
-
-# The paper's devices train and send in one action, and keep the weight of packets that are lost. Both rules are
-# named, since a scenario may name another than the default.
-COUPLED: dict[str, Any] = {"energy.actions": "coupled", "learning.aggregation": "model"}
-SEPARATE: dict[str, Any] = {"energy.actions": "separate", "learning.aggregation": "reassigned"}
-# what experiments compare: plans for packets, rules that others use, plans for learning, and the ideal
-RIVALS = (
-    Scheme("coupled", "receiver", changes=COUPLED),
-    Scheme("proposal", "decentralized", {"hops": 2}, COUPLED),
-    Scheme("skiptrain", "skiptrain", changes=SEPARATE),
-    Scheme("turns", "turns", changes=SEPARATE),
-    Scheme("fixed fraction", "fixed_fraction", changes=SEPARATE),
-    Scheme("news", "news", changes=SEPARATE),
-    Scheme("contributions", "contributions", changes=SEPARATE),
-    Scheme(IDEAL, IDEAL, changes=COUPLED),
-)
 
 
 @dataclass(frozen=True)
@@ -317,19 +303,40 @@ def settings_of_networks(quick: bool) -> Iterable[tuple[str, str, Changes, Chang
                 yield name, f"{network}, {partition}", changes, own
 
 
-@experiment("Planning for learning, Fashion-MNIST", "contributions")
+@experiment("Planning for learning on equal terms, Fashion-MNIST", "contributions")
 def learning(quick: bool) -> list[Line]:
-    """Planning for learning against planning for packets, and against rules that others use.
+    """Planning for learning, planning for packets and rules of thumb: equal terms, tuned by one search.
 
-    Every scheme on every network under every partition; the ideal does not ask how large panels are. Two hops of the
-    paper's proposal fit into memory on `ring10` only.
+    The ideals do not ask how large panels are. Two hops of the paper's proposal fit into memory on `ring10` only.
     """
     return [
         FASHION_MNIST.line(quick, scheme, setting, changes, partition, network=name)
         for name, setting, changes, partition in settings_of_networks(quick)
-        for scheme in RIVALS
-        if (scheme.planner != IDEAL or not changes) and (scheme.planner != "decentralized" or name == "ring10")
+        for scheme in (*tuned_schemes(setting), *BESIDE_TUNED, *(() if changes else IDEALS))
+        if scheme.planner != "decentralized" or name == "ring10"
     ]
+
+
+CHANGES: Mapping[str, tuple[str, str]] = {  # from one to the other
+    "rule": ("model", "reassigned"),
+    "actions": ("coupled", "separate"),
+    "agreement": ("none", f"last {AGREE_SLOTS} slots"),
+    "plan": ("receiver", "contributions"),
+}
+
+
+@experiment("The parts of planning for learning, Fashion-MNIST", label_of(frozenset()), shared=True)
+def parts(quick: bool) -> list[Line]:
+    """What are the aggregation rule, separate actions, an agreement phase and the plan worth, each on its own?"""
+    subsets = [frozenset(some) for size in range(len(CHANGES) + 1) for some in combinations(CHANGES, size)]
+    found = []
+    for name, setting, changes, partition in settings_of_networks(quick):
+        for made in subsets if name == "ring10" else ():
+            rule, actions, _, planner = (pair[one in made] for one, pair in CHANGES.items())
+            terms = {"learning.aggregation": rule, "energy.actions": actions}
+            scheme = Scheme(label_of(made), planner, {}, terms, AGREE_SLOTS if "agreement" in made else 0)
+            found.append(FASHION_MNIST.line(quick, scheme, setting, changes, partition))
+    return found
 
 
 @_with_earlier
@@ -398,7 +405,7 @@ def weights(quick: bool) -> list[Line]:
 
 EXPERIMENTS = (
     *(accuracy_cifar10, accuracy_fashion_mnist, accuracy_interference, accuracy_panel, aggregation, battery),
-    *(defaults, hops, learning, learning_cifar10, on_air, rounds, weights),
+    *(defaults, hops, learning, learning_cifar10, on_air, parts, rounds, weights),
 )
 
 
