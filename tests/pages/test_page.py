@@ -399,13 +399,13 @@ def test_a_run_without_a_checkpoint_says_so(own_run):
 def test_a_stopped_run_shows_its_checkpoint(call, tmp_path, monkeypatch):
     arguments = ["run", "tiny", "uncoordinated", "--json", "--evaluate-every", 2, "--set", "slots=8"]
 
-    def press(self, items, description, total):
+    def press(items, description, total):
         for item in items:
             if item == 4:
                 os.kill(os.getpid(), signal.SIGINT)
             yield item
 
-    monkeypatch.setattr("heliomesh.commands.progress.TrainingProgress.track", press)
+    monkeypatch.setattr("heliomesh.commands.progress.track_unless", lambda quiet: press)
     assert call(*arguments, "--strategy", "loop", "--out", tmp_path / "stopped")[0] == 130
     data = page_data([tmp_path / "stopped"])
     assert data["runs"][0]["done"] == 4
