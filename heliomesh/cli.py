@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from heliomesh.commands.terminal import print_any_letter, say, tell
 from heliomesh.common.catalog import trusting
-from heliomesh.common.mistakes import MistakeError
+from heliomesh.common.mistakes import FieldError, MistakeError
 
 # A command's module is imported when the command is called: most need PyTorch, which takes seconds to load.
 COMMANDS = {
@@ -38,6 +38,21 @@ COMMANDS = {
     "device": "device:app",
 }
 
+# Earlier names of commands, and what to call instead.
+OLD_NAMES = {
+    "train": "run SCENARIO --trace FILE",
+    "learn": "compare SCENARIO contributions --train 5",
+    "live": "study change",
+    "pilot": "study pilot",
+    "runs": "store",
+    "deploy": "device deploy",
+    "agent": "device run",
+    "watch": "device watch",
+    "fleet": "device fleet",
+    "prune": "compare SCENARIO --set network.keep_gap=0.8",
+    "scope": "plan SCENARIO decentralized --option hops=2",
+}
+
 
 class _Commands(TyperGroup):
     """The commands, each loaded when it is called."""
@@ -51,7 +66,9 @@ class _Commands(TyperGroup):
         return TyperCommand(cmd_name, help=told(COMMANDS[cmd_name])) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is called."""
+        """The command that is called; an old name is refused with the new one."""
+        if args and args[0] in OLD_NAMES:
+            raise FieldError("command", f"expected `heliomesh {OLD_NAMES[args[0]]}`, actual value {args[0]!r}")
         name, found, rest = super().resolve_command(ctx, args)
         if any(one.startswith("--processes") for one in rest):  # they load PyTorch while this process does
             import_module("heliomesh.engine.processes").load_ahead()

@@ -1,14 +1,33 @@
-"""The names of commands: few, and `run` with a planner or a trace."""
+"""The names of commands: few, each listed, and every old one answers with the new one."""
 
 import re
 
 import pytest
 
-from heliomesh.cli import COMMANDS
+from heliomesh.cli import COMMANDS, OLD_NAMES, loaded
 
 
 def test_there_are_at_most_fifteen_commands() -> None:
     assert len(COMMANDS) <= 15
+    assert not COMMANDS.keys() & OLD_NAMES.keys()
+
+
+@pytest.mark.parametrize("name", OLD_NAMES)
+@pytest.mark.parametrize("rest", [(), ("--help",), ("tiny", "--json")], ids=["alone", "help", "call"])
+def test_an_old_name_is_answered_by_the_new_one(call, name, rest) -> None:
+    code, printed, told = call(name, *rest)
+    assert (code, printed) == (2, "")
+    assert told == f"error: command: expected `heliomesh {OLD_NAMES[name]}`, actual value {name!r}\n"
+
+
+@pytest.mark.parametrize("name", OLD_NAMES)
+def test_the_new_name_of_an_old_command_exists(name) -> None:
+    words = OLD_NAMES[name].split()
+    command = loaded(words.pop(0))
+    while words and hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    known = {flag for parameter in command.params for flag in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= known
 
 
 @pytest.mark.parametrize(
