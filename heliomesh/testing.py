@@ -66,8 +66,7 @@ def _check_sights(problem: Problem, policy: Policy) -> None:
         )
         seen.weather.copy_(torch.from_numpy(rng.integers(problem.harvest.law.num_weather, size=shape)))
         seen.uniform.copy_(torch.from_numpy(rng.random(shape)))
-        lacking = problem.battery.capacity_joule - seen.battery_joule
-        seen.battery_joule.copy_(torch.from_numpy(rng.random(shape)) * lacking)
+        seen.battery_joule.copy_(torch.from_numpy(rng.random(shape)) * problem.battery.lacking(seen.battery_joule))
         check_sight(policy, slot, seen, range(problem.num_devices))
 
 
