@@ -316,11 +316,6 @@ class ListedResponses:
         price, *heard = np.concatenate(found, 2)
         return price, heard
 
-    @cached_property
-    def _are_unlike(self) -> bool:
-        """Whether more receivers hear some device than another."""
-        return len(set(map(len, self._hearing))) > 1
-
     def ends(self, tables: Floats, price: Floats, starts: Sequence[Ints], rounds: int) -> Ints:
         """Where rounds from several starts (batch, device) end; tables (batch, entry), price (batch, device, action).
 
@@ -332,7 +327,7 @@ class ListedResponses:
     def best(self, tables: Floats, price: Floats) -> Ints:
         """The responses, (batch, response)."""
         own, terms = self._terms
-        if self._are_unlike:
+        if len(terms) > min(map(len, self._hearing)):  # more receivers hear some device than another
             tables = np.concatenate([tables, np.zeros((len(tables), 1), tables.dtype)], 1)
         value = price.reshape(len(price), -1).take(own, 1)  # (batch, action, response)
         for term in terms:  # in the order of `TableRounds`, so that sums have the same bits
