@@ -134,6 +134,7 @@ class Silent(Accountants):
             table.of_edges(self._share[self._back]).unsqueeze(-1),
             table.of_edges(self._training_weight[self._back]).unsqueeze(-1),
             lands.unsqueeze(-2),
+            torch.zeros_like(lands[..., :1, None]),  # what others gain, they say themselves
         )
         alone = Bid(*(part.unsqueeze(2).unsqueeze(2) for part in said))
         heard = table.present.expand_as(ahead).unsqueeze(-1)
