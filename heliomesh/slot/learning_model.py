@@ -37,8 +37,10 @@ from heliomesh.slot.packet_market import EdgeTensors
 _EXACT_DIRECTIONS = 256
 PULL_BITS = 3
 _PULL = 2.0**-PULL_BITS  # ε, of a slot's training
-_END_OVER_RUN = 100.0  # λ_end / λ
-_MOST_RUN_WEIGHT = 1.6 / _PULL  # far from deadlines: |X|² rises by ε/2 a slot at most, so training costs 0.8 of a slot
+_END_OVER_RUN = 50.0  # λ_end / λ
+_MOST_RUN_WEIGHT = (
+    1.6 / _PULL
+)  # far from deadlines: |X|² rises by ε/2 a slot at most, so training costs 0.8 of a slot
 _REFERENCE_SLOTS = 200  # of the horizon to which numbers for unlikeness refer
 _KEEPS = {"model": "oneself", "reassigned": "arrived", "renormalized": "all"}
 _ASSUMED = "renormalized"  # of rules whose shares are not known
