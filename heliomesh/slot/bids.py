@@ -8,8 +8,14 @@ Every slot has three steps, each a pure function of a device's own state and of 
 
        g_ij(p) = P(arrival | i alone, p) · (α (S_i − S_j) − a_ji β_j + λ (|x|² − |(1 − α) x + α y|²)),
 
-   with x and y the leans of j and i and α the weight of a lone packet. It names the best neighbour, if that is worth
-   anything, and says what it is worth at each power.
+   with x and y the leans of j and i and α the weight of a lone packet. It names the neighbour whose packet is worth
+   most to all who get it, as far as it heard them: with H_ji the neighbours of j that hear i, and g'_ik what k's bid
+   says in place of j's own state,
+
+       max_i  g_ij + Σ_{k ∈ H_ji} g'_ik,
+
+   and says what that packet is worth to itself at each power, if it is worth anything. Receivers that hear the same
+   bids so name the same device; if each named whom it gains most from itself, many would be named, and collide.
 3. `choose`: device i takes the action (train or not, power) of the least price net of
 
        W_i(p) − ½ Σ_k g_k(p_k) (1 − e^{−φ p / p_k}),
@@ -141,7 +147,7 @@ def trained(account: Account, direction: Tensor, trains: Tensor) -> Account:
 
 
 def lean_after_training(account: Account, direction: Tensor) -> Tensor:
-    """x + ε (d − x); (..., direction)."""
+    """The lean x + ε (d − x); (..., direction)."""
     return account.lean + rounded(direction - account.lean, PULL_BITS)
 
 

@@ -8,7 +8,10 @@ of its way to where k's own data alone would lead, d_k. So a model has *progress
 
 Averaging mixes both as it mixes weights. Progress is therefore not the number of slots trained: averaging with
 whoever has more raises it, with whoever has less lowers it. The leans of all devices together cancel, Σ_k d_k = 0: a
-model in which all have their equal part leans nowhere. A model's loss is, in units of one slot of training,
+model in which all have their equal part leans nowhere. What is averaged away by later packets fades like what was
+trained long ago, (1 − ε)^n after n slots of training. Where one packet replaces a model, variety comes from whose
+training follows whose, so memory must outlast a round of all devices: with ε = ½ two devices that take turns seem
+as good as all. A model's loss is, in units of one slot of training,
 
     −S_i + λ_t B_i,    B_i = |X_i|²,    λ_t = (λ + λ_end ρ^(deadline − t)) / 2ε.
 
@@ -37,7 +40,7 @@ from heliomesh.slot.packet_market import EdgeTensors
 _EXACT_DIRECTIONS = 256
 PULL_BITS = 3
 _PULL = 2.0**-PULL_BITS  # ε, of a slot's training
-_END_OVER_RUN = 50.0  # λ_end / λ
+_END_OVER_RUN = 50.0  # λ_end / λ: devices stop training about ten slots before a deadline
 _MOST_RUN_WEIGHT = (
     1.6 / _PULL
 )  # far from deadlines: |X|² rises by ε/2 a slot at most, so training costs 0.8 of a slot

@@ -41,7 +41,7 @@ class NeighbourTable:
 
     @cached_property
     def hears(self) -> Tensor:
-        """Whether a device's neighbour hears another of its neighbours; (device, hearing neighbour, neighbour) bool."""
+        """Which neighbours of a device hear each other; (device, hearing neighbour, neighbour) bool."""
         own, topology = self._neighbour, self.topology
         pairs = torch.from_numpy(topology.edge_receiver * topology.num_devices + topology.edge_sender).to(self.device)
         asked = own.unsqueeze(-1) * topology.num_devices + own.unsqueeze(-2)
