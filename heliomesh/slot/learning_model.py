@@ -40,7 +40,7 @@ from heliomesh.slot.packet_market import EdgeTensors
 _EXACT_DIRECTIONS = 256
 PULL_BITS = 3
 _PULL = 2.0**-PULL_BITS  # ε, of a slot's training
-_END_OVER_RUN = 50.0  # λ_end / λ: devices stop training about ten slots before a deadline
+_END_OVER_RUN = 70.0  # λ_end / λ: devices stop training about ten slots before a deadline
 _MOST_RUN_WEIGHT = (
     1.6 / _PULL
 )  # far from deadlines: |X|² rises by ε/2 a slot at most, so training costs 0.8 of a slot
