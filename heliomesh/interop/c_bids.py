@@ -42,8 +42,9 @@ class BidHeader:
     def _own(self) -> Own:
         """What the device knows, with its neighbours only."""
         own, there = self.policy.own, self.policy.table.present[self.number]
-        by_neighbour = {"weight", "share", "arrival", "place"}
+        by_neighbour = {"weight", "share", "arrival", "place", "hears"}
         rows = {name: part[self.number] for name, part in zip(Own._fields, own, strict=True)}
+        rows["hears"] = rows["hears"][:, there]
         return Own(**{name: row[there] if name in by_neighbour else row for name, row in rows.items()})
 
     @property
@@ -67,9 +68,9 @@ class BidHeader:
     def ram_bytes(self) -> int:
         """Bytes of the state that a device keeps, where numbers are aligned to their size."""
         terms, directions = self.policy.terms, len(self._own.direction)
-        words = len(terms.trained) + 2 * len(terms.harm) + directions + 5
+        words, room = len(terms.trained) + 2 * len(terms.harm) + directions + 3, max(self._degree, 1)
         account = -(-(2 + directions) // 2) * 2
-        small = account + 2 + 4 + len(self.policy.problem.sites_into(self.number)) + 1 + max(self._degree, 1)
+        small = account * (1 + room) + 2 + 2 + len(self.policy.problem.sites_into(self.number)) + 1 + 2 * room
         return 4 * (words - (-small // 4))
 
     @cached_property
@@ -88,6 +89,7 @@ class BidHeader:
             Constants("needed", 32, own.needed.tolist(), "units of energy that it needs"),
             Constants("near", 16, list(problem.topology.neighbours[self.number]), "neighbours"),
             Constants("place", 8, own.place.tolist(), "place among the neighbours of each"),
+            Constants("hears", 1, own.hears.flatten().tolist(), "whether a neighbour, by row, hears another"),
             Constants("site", 8, site, "which of the levels is the channel of each"),
             Constants("weight", 16, own.weight.tolist(), "weight of the model of each, in 2^-15"),
             Constants("share", 16, own.share.tolist(), "the same where it arrives alone"),

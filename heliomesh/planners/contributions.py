@@ -81,3 +81,4 @@ def plan(context: PlannerContext[Options]) -> Plan:
 OBJECTIVE = "learning"
 READS_LEARNING = ("aggregation", "partition", "alpha", "shards_per_device")
 KNOBS = {"cost.unlikeness": (0.2, 0.7, 2.7)}
+VERSION = 1  # longer memory, and the packet that gains most goes first

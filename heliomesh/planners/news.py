@@ -85,3 +85,4 @@ def plan(context: PlannerContext[Options]) -> Plan:
 
 OBJECTIVE = "learning"
 KNOBS = {"news_value": (0.5, 1.0, 3.0), "energy_price": (1.0, 1.8, 3.0), "last_slots": (5, 10, 20)}
+VERSION = 1  # the packet that gains most goes first

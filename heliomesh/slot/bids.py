@@ -8,8 +8,14 @@ Every slot has three steps, each a pure function of a device's own state and of 
 
        g_ij(p) = P(arrival | i alone, p) · (α (S_i − S_j) − a_ji β_j + λ (|x|² − |(1 − α) x + α y|²)),
 
-   with x and y the leans of j and i and α the weight of a lone packet. It names the best neighbour, if that is worth
-   anything, and says what it is worth at each power.
+   with x and y the leans of j and i and α the weight of a lone packet. It names the neighbour whose packet is worth
+   most to all who get it, as far as it heard them: with H_ji the neighbours of j that hear i, and g'_ik what k's bid
+   says in place of j's own state,
+
+       max_i  g_ij + Σ_{k ∈ H_ji} g'_ik,
+
+   and says what that packet is worth to itself at each power, if it is worth anything. Receivers that hear the same
+   bids so name the same device; if each named whom it gains most from itself, many would be named, and collide.
 3. `choose`: device i takes the action (train or not, power) of the least price net of
 
        W_i(p) − ½ Σ_k g_k(p_k) (1 − e^{−φ p / p_k}),
@@ -45,6 +51,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from heliomesh.slot.learning_model import PULL_BITS
 from heliomesh.slot.ties import TIE
 
 NOBODY = 255
@@ -108,6 +115,7 @@ class Own(NamedTuple):
     share: Tensor  # (..., neighbour) α, weight of a packet that arrives alone
     arrival: Tensor  # (..., neighbour, level, power) probability that a packet arrives, of one that sends alone
     place: Tensor  # (..., neighbour) its own place among that neighbour's
+    hears: Tensor  # (..., hearing neighbour, neighbour) 1 where they hear each other, else 0
 
 
 def as_share(number: Tensor) -> Tensor:
@@ -133,9 +141,14 @@ def rounded(product: Tensor, bits: int) -> Tensor:
 
 
 def trained(account: Account, direction: Tensor, trains: Tensor) -> Account:
-    """S + 1 and (x + d) / 2 where a device trains."""
-    lean = torch.where(trains.unsqueeze(-1), rounded(account.lean + direction, 1), account.lean)
+    """S + 1 and x + ε (d − x) where a device trains."""
+    lean = torch.where(trains.unsqueeze(-1), lean_after_training(account, direction), account.lean)
     return Account(account.progress + PROGRESS_STEPS * trains, lean)
+
+
+def lean_after_training(account: Account, direction: Tensor) -> Tensor:
+    """The lean x + ε (d − x); (..., direction)."""
+    return account.lean + rounded(direction - account.lean, PULL_BITS)
 
 
 def averaged(terms: Terms, own: Own, account: Account, told: Account, arrived: Tensor) -> Account:
@@ -163,7 +176,7 @@ def _ahead(theirs: Tensor, mine: Tensor) -> Tensor:
 
 def training_gain(terms: Terms, account: Account, direction: Tensor, bias_weight: int) -> Tensor:
     """1 − λ (|x'|² − |x|²), with x' the lean after training; (...)."""
-    after = rounded(account.lean + direction, 1)
+    after = lean_after_training(account, direction)
     rise = after.square().sum(-1) - account.lean.square().sum(-1)
     return (ONE - rounded(rise * bias_weight, terms.bias_bits)).clamp(-_LIMIT, _LIMIT)
 
@@ -204,6 +217,7 @@ class Listener(NamedTuple):
     share: Tensor  # (..., neighbour) α, weight of a packet that arrives alone
     weight: Tensor  # (..., neighbour) a_ji
     arrival: Tensor  # (..., neighbour, power) probability that a packet arrives, of a neighbour that sends alone
+    hears: Tensor  # (..., hearing neighbour, neighbour) 1 where they hear each other, else 0
 
 
 def arrival_at(own: Own, level: Tensor) -> Tensor:
@@ -217,22 +231,39 @@ def grant(terms: Terms, own: Listener, bids: Bid, heard: Tensor, bias_weight: in
     """What a receiver says next, of the bids of its neighbours (..., neighbour) that it heard (..., neighbour)."""
     mine, number = own.lean.unsqueeze(-2), torch.arange(len(terms.harm), device=heard.device)
     apart = bids.lean - mine
-    twice_along = 2 * (1 << SHARE_BITS) * (mine * apart).sum(-1)
-    rise = own.share * (twice_along + own.share * apart.square().sum(-1))
-    rise = rounded(rise, SHARE_BITS)  # of |x|², in 2⁻¹⁵ squared steps
-    value = rounded(own.share * _ahead(bids.progress, own.progress.unsqueeze(-1)), _AHEAD_BITS)
+    ahead = _ahead(bids.progress, own.progress.unsqueeze(-1))
+    value = _packet_value(terms, own.share, ahead, (mine * apart).sum(-1), apart.square().sum(-1), bias_weight)
     value = value - (own.weight << (VALUE_BITS - SHARE_BITS)) * own.trains.unsqueeze(-1)
-    value = value - rounded(rise * bias_weight, SHARE_BITS + terms.bias_bits)
     paid = heard.unsqueeze(-1) & (number > 0) & (number <= bids.power.unsqueeze(-1))
     worth = rounded(own.arrival * value.clamp(0, _MOST_WORTH).unsqueeze(-1), SHARE_BITS) * paid
-    most = worth.gather(-1, bids.power.unsqueeze(-1)).squeeze(-1)
-    if not most.shape[-1]:
-        return Grant(torch.full(most.shape[:-1], NOBODY, device=most.device), worth.sum(-2))
-    best = most.neg().argmin(-1, keepdim=True)
-    wanted = most.gather(-1, best) > 0
+    if not heard.shape[-1]:
+        return Grant(torch.full(heard.shape[:-1], NOBODY, device=heard.device), worth.sum(-2))
+    to_all = (value + _value_to_others(terms, own, bids, heard, bias_weight)).clamp(-_LIMIT, _LIMIT)
+    arrives = (own.arrival * paid).gather(-1, bids.power.unsqueeze(-1)).squeeze(-1)
+    best = torch.where(arrives > 0, arrives * to_all, -BARRED << SHARE_BITS).neg().argmin(-1, keepdim=True)
     said = worth.gather(-2, best.unsqueeze(-1).expand(*best.shape, len(number))).squeeze(-2)
     said = (said >> _exponent(said)) << _exponent(said)
-    return Grant(torch.where(wanted, best, NOBODY).squeeze(-1), said * wanted)
+    return Grant(torch.where(said.amax(-1, keepdim=True) > 0, best, NOBODY).squeeze(-1), said)
+
+
+def _packet_value(
+    terms: Terms, share: Tensor, ahead: Tensor, along: Tensor, apart: Tensor, bias_weight: int
+) -> Tensor:
+    """α (S_i − S_j) + λ (|x|² − |(1 − α) x + α y|²), by S_i − S_j, x · (y − x) and |y − x|²."""
+    rise = rounded(share * (2 * (1 << SHARE_BITS) * along + share * apart), SHARE_BITS)  # of |x|², 2⁻¹⁵ squared steps
+    return rounded(share * ahead, _AHEAD_BITS) - rounded(rise * bias_weight, SHARE_BITS + terms.bias_bits)
+
+
+def _value_to_others(terms: Terms, own: Listener, bids: Bid, heard: Tensor, bias_weight: int) -> Tensor:
+    """What a neighbour's packet is worth to those that were heard and hear it too; (..., neighbour)."""
+    lean = bids.lean.double()  # whose products are exact
+    product = (lean @ lean.mT).long()  # (..., hearing neighbour, neighbour)
+    length = product.diagonal(dim1=-2, dim2=-1)
+    along = product - length.unsqueeze(-1)
+    apart = length.unsqueeze(-2) - product - along
+    ahead = _ahead(bids.progress.unsqueeze(-2), bids.progress.unsqueeze(-1))
+    value = _packet_value(terms, own.share.unsqueeze(-2), ahead, along, apart, bias_weight)
+    return (value * own.hears * heard.unsqueeze(-1)).sum(-2)
 
 
 def _exponent(worth: Tensor) -> Tensor:

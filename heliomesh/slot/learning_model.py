@@ -8,9 +8,12 @@ of its way to where k's own data alone would lead, d_k. So a model has *progress
 
 Averaging mixes both as it mixes weights. Progress is therefore not the number of slots trained: averaging with
 whoever has more raises it, with whoever has less lowers it. The leans of all devices together cancel, Σ_k d_k = 0: a
-model in which all have their equal part leans nowhere. A model's loss is, in units of one slot of training,
+model in which all have their equal part leans nowhere. What is averaged away by later packets fades like what was
+trained long ago, (1 − ε)^n after n slots of training. Where one packet replaces a model, variety comes from whose
+training follows whose, so memory must outlast a round of all devices: with ε = ½ two devices that take turns seem
+as good as all. A model's loss is, in units of one slot of training,
 
-    −S_i + λ_t B_i,    B_i = |X_i|²,    λ_t = λ + λ_end ρ^(deadline − t).
+    −S_i + λ_t B_i,    B_i = |X_i|²,    λ_t = (λ + λ_end ρ^(deadline − t)) / 2ε.
 
 *Bias* B_i costs all along, since a biased model trains less well (λ), and costs most when the model is used (λ_end),
 so far as averaging, which leaves a share ρ of it a slot, will not have undone it by then. A device that trains gains
@@ -35,11 +38,12 @@ from heliomesh.scenario.scenario import Scenario
 from heliomesh.slot.packet_market import EdgeTensors
 
 _EXACT_DIRECTIONS = 256
-_PULL = 0.5  # ε, of a slot's training
-_END_OVER_RUN = 100.0  # λ_end / λ
+PULL_BITS = 3
+_PULL = 2.0**-PULL_BITS  # ε, of a slot's training
+_END_OVER_RUN = 70.0  # λ_end / λ: devices stop training about ten slots before a deadline
 _MOST_RUN_WEIGHT = (
-    0.8 / _PULL**2
-)  # λ far from deadlines: a first slot of training costs at most 0.8 of what it brings
+    1.6 / _PULL
+)  # far from deadlines: |X|² rises by ε/2 a slot at most, so training costs 0.8 of a slot
 _REFERENCE_SLOTS = 200  # of the horizon to which numbers for unlikeness refer
 _KEEPS = {"model": "oneself", "reassigned": "arrived", "renormalized": "all"}
 _ASSUMED = "renormalized"  # of rules whose shares are not known
@@ -195,7 +199,7 @@ def bias_weights(problem: Problem, kept: float, run_weight: float | None = None)
     so much that training a model without bias would not pay: else nobody would ever train.
     """
     of_200 = unlikeness(problem.scenario) if run_weight is None else run_weight
-    done, weight = deadlines(problem), problem.slots / _REFERENCE_SLOTS * of_200
+    done, weight = deadlines(problem), problem.slots / _REFERENCE_SLOTS * of_200 / (2 * _PULL)
     following = len(done) - np.searchsorted(done, np.arange(problem.slots), side="right")
     near = kept ** slots_to_deadline(problem) / np.maximum(following, 1) ** 2
     return tuple((min(weight, _MOST_RUN_WEIGHT) + weight * _END_OVER_RUN * near).tolist())

@@ -39,6 +39,14 @@ class NeighbourTable:
         place = np.arange(self.topology.num_edges) - self.topology.edge_start[self.topology.edge_receiver]
         return self._filled(place[self.topology.reverse_edge])
 
+    @cached_property
+    def hears(self) -> Tensor:
+        """Which neighbours of a device hear each other; (device, hearing neighbour, neighbour) bool."""
+        own, topology = self._neighbour, self.topology
+        pairs = torch.from_numpy(topology.edge_receiver * topology.num_devices + topology.edge_sender).to(self.device)
+        asked = own.unsqueeze(-1) * topology.num_devices + own.unsqueeze(-2)
+        return torch.isin(asked, pairs) & self.present.unsqueeze(-1) & self.present.unsqueeze(-2)
+
     def _filled(self, by_edge: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
         found = torch.zeros(self.present.shape, dtype=torch.int64, device=self.device)
         found[self.present] = torch.from_numpy(by_edge).to(self.device)

@@ -108,14 +108,34 @@ class Exchange:
         return paid - (arrival * worth).sum(1)
 
     def decide(self, rounds: int) -> Tensor:
-        """The better result of rounds from silence and from the largest affordable actions; (batch, device)."""
+        """The better result of rounds from the foremost senders and from the largest affordable actions.
+
+        (batch, device)
+        """
         order = torch.arange(self.price.shape[-1], device=self.price.device)
         largest = torch.where(self.price.isinf(), -1, order).argmax(-1)
         both = self._of(torch.arange(len(largest), device=largest.device).repeat(2))
-        ends = both._rounds(torch.cat([torch.zeros_like(largest), largest]), rounds)
-        silent, loud = ends.chunk(2)
+        ends = both._rounds(torch.cat([self.foremost(), largest]), rounds)
+        few, loud = ends.chunk(2)
         louder = first_least(both.total(ends).reshape(2, -1), 0)
-        return torch.where(louder.bool().unsqueeze(1), loud, silent)
+        return torch.where(louder.bool().unsqueeze(1), loud, few)
+
+    def foremost(self) -> Tensor:
+        """Best actions alone, of devices whose packet gains more than any that it meets; the others are silent.
+
+        Single moves cannot pass the word from a device to another, which takes two: who speaks first keeps it. So
+        whoever would gain most speaks first: i with w_i = max of w over the crowds (a receiver and all it hears) of
+        its receivers and of itself, w the gain of sending where nobody else does. (batch, device)
+        """
+        network, actions = self.network, self.network.problem.actions
+        silent = first_least(self.price.masked_fill(actions.power_watt > 0, torch.inf))
+        cost = self.price - self.opportunities(silent)
+        best = first_least(cost)
+        gain = (cost.gather(-1, silent.unsqueeze(-1)) - cost.gather(-1, best.unsqueeze(-1))).squeeze(-1)
+        ends = network.receiver.expand(len(gain), -1), network.sender.expand(len(gain), -1)
+        crowd = gain.scatter_reduce(1, ends[0], gain[:, network.sender], "amax")
+        met = crowd.scatter_reduce(1, ends[1], crowd[:, network.receiver], "amax")
+        return torch.where(gain >= met, best, silent)
 
     def opportunities(self, chosen: Tensor) -> Tensor:
         """What each action would have gained over idling, the others as chosen; (batch, device, action)."""

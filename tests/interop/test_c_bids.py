@@ -23,6 +23,7 @@ SHAPES = {
     "drained": DRAINED,
     "messages are paid": {**PAID, "energy.sleep_watt": 0.03},
     "eight neighbours": HUB,
+    "full mesh": {"network.topology": "complete", "network.devices": 6, "link.half_duplex": True, **SHARDS},
     "renormalized": {"learning.aggregation": "renormalized", "learning.partition": "dirichlet"},
     "own weight": {"learning.aggregation": "model", "slots": 40},
     "large batteries": {

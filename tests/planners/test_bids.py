@@ -68,7 +68,8 @@ def alone(policy: Bidders, slot: int, seen: Observation) -> list[int]:
     for i in range(problem.num_devices):
         there = policy.table.present[i]
         rows = {name: part[i] for name, part in policy.own._asdict().items()}
-        by_neighbour = ("weight", "share", "arrival", "place")
+        by_neighbour = ("weight", "share", "arrival", "place", "hears")
+        rows["hears"] = rows["hears"][:, there]
         owns.append(Own(**rows | {name: rows[name][there] for name in by_neighbour}))
         accounts.append(Account(*(part[0, i] for part in seen.memory)))
         cost = spending(owns[i], policy.entries[slot, i, seen.weather[0, i]].long(), units[i])
@@ -80,7 +81,9 @@ def alone(policy: Bidders, slot: int, seen: Observation) -> list[int]:
     granted = []
     for i, (_, trains) in enumerate(first):
         edges = slice(*problem.topology.edge_start[i : i + 2])
-        own = Listener(*accounts[i], trains, owns[i].share, owns[i].weight, arrival_at(owns[i], level[edges]))
+        own = Listener(
+            *accounts[i], trains, owns[i].share, owns[i].weight, arrival_at(owns[i], level[edges]), owns[i].hears
+        )
         heard = [read_bid(told[j]) for j in neighbours[i]]
         bids = Bid(*(torch.stack(parts) for parts in zip(*heard, strict=True)))
         granted.append(grant(terms, own, bids, torch.ones(len(heard), dtype=torch.bool), weight))

@@ -126,3 +126,22 @@ def test_a_rule_that_is_not_modelled_is_told(rule):
     notes = hm.plan(hm.build(hm.Scenario.load("tiny").override(changes)), "contributions", practice=1, passes=0).notes
     told = f"learning.aggregation {rule!r} is planned for as if it were 'renormalized'"
     assert (told in notes) == (rule in {"update", "median"})
+
+
+@pytest.mark.parametrize("rule", ["reassigned", "renormalized"])
+@pytest.mark.parametrize("planner", ["contributions", "bids"])
+def test_everybody_has_a_part_where_one_packet_replaces_a_model(planner, rule):
+    """In a full mesh: C_ik, the slots of training at k in the model of i, are those of more than a few devices."""
+    mesh = {"network.topology": "complete", "network.devices": 8, "learning.aggregation": rule}
+    told = {"learning.dataset": "digits", "learning.partition": "dirichlet", "learning.alpha": 0.1}
+    problem = build({**mesh, **told, "link.half_duplex": True, "harvest.joule": [3.0], "harvest.prob": [1.0]})
+    trace = hm.simulate(problem, hm.plan(problem, planner), 4)
+    model = LearningModel(problem)
+    part = torch.zeros(4, 8, 8, dtype=torch.float64)
+    for slot in range(problem.slots):
+        part = part + torch.diag_embed(torch.from_numpy(trace.scheduled[:, slot]).double())
+        part = model._mixed(part, model.shares(torch.from_numpy(trace.delivered[:, slot])))
+    parts = part.sum(-1).square() / part.square().sum(-1)
+    assert float(parts.mean()) > 7
+    sends = (trace.power_watt > 0).sum(-1)
+    assert trace.delivered.sum(-1).sum() > 0.6 * 7 * sends.sum()

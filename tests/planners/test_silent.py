@@ -112,9 +112,9 @@ def test_the_plan_decides_how_much_to_talk() -> None:
     assert not isinstance(cheap.policy, Silent)
     (expected,) = (note for note in cheap.notes if note.startswith("expected of messages"))
     assert "of silence" in expected
-    dear = hm.plan(build(**{"energy.control": "paid", "energy.control_bit_per_second": 300.0}), "bids", **QUICK)
+    dear = hm.plan(build(**{"energy.control": "paid", "energy.control_bit_per_second": 200.0}), "bids", **QUICK)
     assert isinstance(dear.policy, Silent)
-    forced = build(**{"energy.control": "paid", "energy.control_bit_per_second": 300.0})
+    forced = build(**{"energy.control": "paid", "energy.control_bit_per_second": 200.0})
     assert not isinstance(hm.plan(forced, "bids", talk="messages", **QUICK).policy, Silent)
 
 

@@ -38,6 +38,7 @@ from heliomesh.slot.bids import (
 FILE = Path(__file__).with_suffix(".json")
 RING = [[1, 4], [0, 2], [1, 3], [2, 4], [0, 3]]
 HUB = [[1, 2, 3], [0, 2], [0, 1], [0]]
+MESH = [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
 POWERS = torch.tensor([0.0, 0.1, 0.4], dtype=torch.float64)
 
 
@@ -55,6 +56,7 @@ def case(neighbours: list[list[int]], seed: int, **terms: Any) -> dict[str, Any]
             {
                 "neighbours": heard,
                 "place": [neighbours[other].index(number) for other in heard],
+                "hears": [[int(one in neighbours[other]) for one in heard] for other in heard],
                 "battery": drawn(0, 4000),
                 "entries": sorted(drawn(0, 65535, 17), reverse=True),
                 "spent": [0, 200, 1200, 720, 920, 1920],
@@ -78,7 +80,7 @@ def case(neighbours: list[list[int]], seed: int, **terms: Any) -> dict[str, Any]
         own["progress"] = (progress + drawn(-200, 200)) % 2**16
     devices[0]["hears_bid"][0] = devices[-1]["hears_grant"][-1] = devices[1]["hears_model"][0] = False
     known = {"waterfall": 1.0, "bias_bits": 10, "keeps": "arrived", "half_duplex": False}
-    return {"terms": known | terms, "bias_weight": drawn(500, 8000), "devices": devices}
+    return {"terms": known | terms, "bias_weight": drawn(4000, 50000), "devices": devices}
 
 
 def terms_of(given: dict[str, Any]) -> Terms:
@@ -120,7 +122,7 @@ def decided(given: dict[str, Any]) -> list[dict[str, Any]]:
     granted: list[Grant] = []
     for number, (one, (own, account)) in enumerate(zip(devices, known, strict=True)):
         arrival = own.arrival[torch.arange(len(one["level"])), one["level"]]
-        listener = Listener(*account, trains[number], own.share, own.weight, arrival)
+        listener = Listener(*account, trains[number], own.share, own.weight, arrival, own.hears)
         heard = together(read_bid, bids, one["neighbours"])
         granted.append(grant(terms, listener, heard, torch.tensor(one["hears_bid"]), weight))
     grants = [grant_bytes(said).hex() for said in granted]
@@ -145,10 +147,11 @@ def decided(given: dict[str, Any]) -> list[dict[str, Any]]:
 def main() -> None:
     """Write the cases with what devices say and do."""
     cases = [
-        case(RING, 1),
+        case(RING, 14),
         case(RING, 2, half_duplex=True, keeps="all"),
         case(HUB, 3, waterfall=0.3, keeps="oneself"),
         case(HUB, 4),
+        case(MESH, 8),
     ]
     FILE.write_text(json.dumps([{**one, "decided": decided(one)} for one in cases]) + "\n", encoding="utf-8")
 

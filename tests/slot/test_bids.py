@@ -1,6 +1,7 @@
 """Bids, grants and choices: equations by a plain loop, the bytes on air, and cases that pin them for all forms."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,7 @@ def random_listener(rng: np.random.Generator, degree: int, *batch: int) -> Liste
         tensor(rng.integers(6000, 16000, (*batch, degree))),
         tensor(rng.integers(3000, 13000, (*batch, degree))),
         tensor(np.sort(rng.integers(0, 2**15, (*batch, degree, 3))) * [0, 1, 1]),
+        tensor(rng.integers(0, 2, (*batch, degree, degree)) * (1 - np.eye(degree, dtype=np.int64))),
     )
 
 
@@ -116,7 +118,7 @@ def test_a_bid_tells_the_account_after_training_and_the_largest_power():
     free = tensor([0, 1, 2, -1, 1, BARRED])  # training pays, and the sixth action is not affordable
     said, trains = bid(terms(), account, direction, free)
     assert bool(trains)
-    assert (said.progress, said.power, said.lean.tolist()) == (288, 2, [50, 54])
+    assert (said.progress, said.power, said.lean.tolist()) == (288, 2, [20, -2])
     poor = tensor([0, *[BARRED] * 5])
     said, trains = bid(terms(), account._replace(progress=tensor(2**16 + 7)), direction, poor)
     assert not bool(trains)
@@ -138,7 +140,7 @@ def test_energy_between_two_points_costs_what_lies_between():
 def test_training_gains_a_slot_less_what_its_bias_costs():
     account, direction = Account(tensor(0), tensor([10, -20])), tensor([90, 40])
     found = training_gain(terms(), account, direction, 2048)  # a squared step of lean costs two
-    assert int(found) == 2**16 - 2 * (50**2 + 10**2 - 10**2 - 20**2)
+    assert int(found) == 2**16 - 2 * (20**2 + 12**2 - 10**2 - 20**2)
 
 
 @pytest.mark.parametrize("keeps", ["oneself", "all", "arrived"])
@@ -161,26 +163,38 @@ def test_accounts_are_averaged_as_models_are(keeps):
         assert found.lean.tolist() == pytest.approx(lean.clip(-127, 127).tolist(), abs=0.6)
     trains = trained(account, own.direction, torch.tensor(True))
     assert int(trains.progress - account.progress) == 64
-    assert trains.lean.tolist() == pytest.approx(((account.lean + own.direction) / 2).tolist(), abs=0.5)
+    assert trains.lean.tolist() == pytest.approx(
+        (account.lean + (own.direction - account.lean) / 8).tolist(), abs=0.5
+    )
+
+
+def plain_value(share: float, mine: Sequence[float], theirs: Sequence[float], bias_weight: int) -> float:
+    """What a packet is worth, of progress and leans (1 + direction,) of who gets it and who sends it."""
+    ahead = (theirs[0] - mine[0]) / 64
+    ahead -= 1024 * round(ahead / 1024)  # devices are never so far apart
+    before = sum(x**2 for x in mine[1:])
+    after = sum(((1 - share) * x + share * y) ** 2 for x, y in zip(mine[1:], theirs[1:], strict=True))
+    return 2**16 * share * ahead + bias_weight / 2**10 * (before - after)
 
 
 def plain_grant(own: Listener, bids: Bid, heard: Tensor, bias_weight: int) -> tuple[int, list[float]]:
-    """The best neighbour and the worth of its packet by power, in real numbers."""
-    best, told, most = NOBODY, [0.0, 0.0, 0.0], 0.5
+    """The neighbour whose packet is worth most to all who get it, and its own worth by power, in real numbers."""
+    best, told, most = NOBODY, [0.0, 0.0, 0.0], -np.inf
+    account = [float(own.progress), *own.lean.tolist()]
+    theirs = [[float(bids.progress[place]), *bids.lean[place].tolist()] for place in range(len(heard))]
     for place in range(len(heard)):
-        ahead = (float(bids.progress[place]) - float(own.progress)) / 64
-        ahead -= 1024 * round(ahead / 1024)  # devices are never so far apart
-        share, before, after = float(own.share[place]) / 2**15, 0.0, 0.0
-        for mine, theirs in zip(own.lean.tolist(), bids.lean[place].tolist(), strict=True):
-            before += mine**2
-            after += ((1 - share) * mine + share * theirs) ** 2
-        value = 2**16 * (share * ahead - float(own.weight[place]) / 2**15 * bool(own.trains))
-        value += bias_weight / 2**10 * (before - after)
-        top = int(bids.power[place])
-        worth = [float(own.arrival[place, power]) / 2**15 * value if 0 < power <= top else 0.0 for power in range(3)]
-        if heard[place] and worth[top] > most:
-            best, told, most = place, worth, worth[top]
-    return best, told
+        share, top = float(own.share[place]) / 2**15, int(bids.power[place])
+        value = plain_value(share, account, theirs[place], bias_weight)
+        value -= 2**16 * float(own.weight[place]) / 2**15 * bool(own.trains)
+        to_all = value + sum(
+            plain_value(share, theirs[other], theirs[place], bias_weight)
+            for other in range(len(heard))
+            if heard[other] and own.hears[other, place]
+        )
+        arrival = [float(own.arrival[place, power]) / 2**15 if 0 < power <= top else 0.0 for power in range(3)]
+        if heard[place] and arrival[top] > 0 and arrival[top] * to_all > most:
+            best, told, most = place, [one * max(value, 0.0) for one in arrival], arrival[top] * to_all
+    return (best, told) if max(told) > 0.5 else (NOBODY, [0.0, 0.0, 0.0])
 
 
 @pytest.mark.parametrize("degree", [1, 2, 5])
@@ -198,6 +212,25 @@ def test_a_grant_names_the_neighbour_whose_packet_is_worth_most(degree):
         assert found.worth[row].tolist() == pytest.approx(limited.tolist(), rel=2**-11, abs=2)  # 12 bits
         named += place != NOBODY
     assert 0 < named < 40
+
+
+def test_receivers_that_hear_each_other_name_the_same_device():
+    """Four devices, equally far, in a full mesh: alone, each would name whose lean is farthest from its own."""
+    leans = tensor([[100, 20, -60, -60], [20, 100, -60, -60], [-60, -60, 100, 20], [-60, -60, 20, 90]])
+    near = [[other for other in range(4) if other != device] for device in range(4)]
+    share, arrival = torch.full((3,), 2**14), torch.full((3, 3), 2**15)
+    everyone = torch.ones(3, dtype=torch.bool)
+    named = {}
+    for hears in (False, True):
+        known = int(hears) * (1 - torch.eye(3, dtype=torch.int64))
+        names = []
+        for device in range(4):
+            own = Listener(tensor(64), leans[device], torch.tensor(False), share, share // 4, arrival, known)
+            bids = Bid(torch.full((3,), 64), torch.full((3,), 2), leans[near[device]])
+            names.append(near[device][int(grant(terms(), own, bids, everyone, 1500).place)])
+        named[hears] = [names.count(device) for device in range(4)]
+    assert max(named[False]) == 2
+    assert max(named[True]) == 3
 
 
 def plain_choice(

@@ -7,6 +7,7 @@ import torch
 import heliomesh as hm
 from heliomesh.learning.aggregation import aggregate
 from heliomesh.slot.learning_model import (
+    PULL_BITS,
     Contributions,
     LearningModel,
     bias_weights,
@@ -31,7 +32,7 @@ def random_state(model: LearningModel, seed: int) -> tuple[Contributions, torch.
         arrived = torch.from_numpy(rng.random((1, problem.topology.num_edges)) < 0.5)
         now = model.averaged(model.trained(now, trained), arrived)
         progress = progress + trained.T
-        lean = torch.where(trained.T, (lean + model.directions) / 2, lean)
+        lean = torch.where(trained.T, torch.lerp(lean, model.directions, 2**-PULL_BITS), lean)
         for weights in (progress, lean):
             rule = problem.scenario.learning.aggregation
             aggregate(rule, problem.topology, None, weights, arrived[0].numpy(), trained[0].numpy(), weights)
@@ -107,7 +108,7 @@ def test_random_directions_keep_bias_on_large_networks():
     trained = torch.from_numpy(np.random.default_rng(0).random((1, 400)) < 0.5)
     now = model.averaged(model.trained(model.first(1), trained), torch.ones(1, 800, dtype=torch.bool))
     leans = torch.diag(trained[0].double()) - trained[0].double().unsqueeze(1) / 400
-    exact = (torch.from_numpy(model.problem.topology.mixing) @ leans / 2).square().sum(1)
+    exact = (torch.from_numpy(model.problem.topology.mixing) @ leans * 2**-PULL_BITS).square().sum(1)
     assert float(now.bias.mean()) == pytest.approx(float(exact.mean()), rel=0.1)
 
 

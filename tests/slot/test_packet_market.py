@@ -92,3 +92,21 @@ def test_opportunities_are_gains_over_idling():
     loud[:, 0] = 3
     free = Exchange(one.network, one.fading, one.value, torch.zeros_like(one.price))
     torch.testing.assert_close(found[:, 0, 3], free.total(moved) - free.total(loud))
+
+
+def test_the_packet_that_gains_most_is_sent_whatever_its_number():
+    """In a full mesh, where one packet at a time arrives: whoever speaks first would keep the word."""
+    changes = {
+        "energy.actions": "separate",
+        "network.topology": "complete",
+        "network.devices": 6,
+        "link.waterfall": 9.0,
+    }
+    problem = hm.build(hm.Scenario.load("tiny").override({**changes, "link.half_duplex": True}))
+    network = EdgeTensors(problem)
+    sender = torch.from_numpy(problem.topology.edge_sender)
+    price = torch.zeros(6, 6, len(problem.actions), dtype=torch.float64)
+    value = torch.where(sender == torch.arange(6).unsqueeze(1), 1.2, 1.0).reshape(6, -1, 1, 1)  # by episode
+    one = Exchange(network, torch.full((6, len(sender)), 4.0, dtype=torch.float64), value.double(), price)
+    sends = problem.actions.power_watt[one.decide(rounds=6)] > 0
+    assert torch.equal(sends, torch.eye(6, dtype=torch.bool))

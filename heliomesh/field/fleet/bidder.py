@@ -59,6 +59,7 @@ class OwnBids(Section):
     share: Wholes
     arrival: tuple[tuple[Wholes, ...], ...]
     place: Wholes
+    hears: tuple[Wholes, ...]
     bias_weight: Wholes  # by slot
     entries: tuple[tuple[Wholes, ...], ...]  # (slot, weather, point)
 
@@ -76,7 +77,8 @@ class OwnBids(Section):
         tables = torch.zeros(0) if policy.entries is None else policy.entries[:, device]
         degree = len(policy.problem.topology.neighbours[device])
         own = {name: part[device] for name, part in policy.own._asdict().items()}
-        own |= {name: own[name][:degree] for name in ("weight", "share", "arrival", "place")}
+        own |= {name: own[name][:degree] for name in ("weight", "share", "arrival", "place", "hears")}
+        own["hears"] = own["hears"][:, :degree]
         terms = {one.name: getattr(policy.terms, one.name) for one in fields(Terms)}
         numbers = {**terms, **own, "entries": tables}
         weights = [policy.bias_weight_in(slot) for slot in range(policy.problem.slots)]
@@ -106,6 +108,7 @@ class OwnBids(Section):
             **dict.fromkeys(("action_power", "trained", "spent", "needed"), (actions,)),
             **dict.fromkeys(("weight", "share", "place"), (degree,)),
             "arrival": (degree, problem.channel.levels, powers) if degree else (0,),
+            "hears": (degree, degree) if degree else (0,),
             "harm": (powers, powers),
             "bias_weight": (problem.slots,),
             "entries": (problem.slots, problem.harvest.law.num_weather, points),
@@ -131,6 +134,7 @@ _LIMITS = {  # least and most of every number
     **dict.fromkeys(("bias_weight", "entries"), (0, (1 << 16) - 1)),
     "direction": (-bids.LEAN_STEPS, bids.LEAN_STEPS),
     "place": (0, bids.NOBODY - 1),
+    "hears": (0, 1),
 }
 
 
@@ -198,7 +202,7 @@ class Bidder:
         """What it answers the bids that it heard."""
         messages, heard = self._heard("bid")
         given = Bid(*_stacked(map(bids.read_bid, (*messages, bytes(self._num_bytes["bid"])))))
-        own = Listener(*self.account, self._trains, self._own.share, self._own.weight, self._arrival)
+        own = Listener(*self.account, self._trains, self._own.share, self._own.weight, self._arrival, self._own.hears)
         self._granted = bids.grant(self._terms, own, given, heard, self._bias_weight)
         return bids.grant_bytes(self._granted)
 

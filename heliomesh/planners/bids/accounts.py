@@ -50,6 +50,7 @@ class Accountants(practice.Learners):
             table.of_edges(bids.as_share(self.model.lone_share)),
             table.of_edges(self.arrival.movedim(0, -1)).movedim((0, 1), (-2, -1)),
             table.own_place,
+            table.hears.long(),
         )
 
     @cached_property
@@ -162,4 +163,4 @@ class Accountants(practice.Learners):
 def held_entries(problem: Problem, num_directions: int) -> int:
     """Numbers that a slot of an episode holds of all neighbours."""
     widest = max(map(len, problem.topology.neighbours), default=0)
-    return max(1, problem.num_devices * widest * (4 * num_directions + 8 * len(problem.actions)))
+    return max(1, problem.num_devices * widest * (4 * num_directions + 8 * len(problem.actions) + 8 * widest))

@@ -29,7 +29,7 @@ class Bidders(Accountants):
         prices = self.price(slot, seen)
         bids, trains = bid(terms, now, own.direction, prices)
         level = table.of_edges(seen.channel_level[:, self.problem.channel.site_of_edge])
-        listener = Listener(now.progress, now.lean, trains, own.share, own.weight, arrival_at(own, level))
+        listener = Listener(now.progress, now.lean, trains, own.share, own.weight, arrival_at(own, level), own.hears)
         first, second = self._heard(seen)
         bids_heard = Bid(*map(table.of_neighbours, bids))
         granted = grant(terms, listener, bids_heard, first, self.bias_weight_in(slot))

@@ -119,6 +119,6 @@ def _check_size(policy: Accountants, options: Options) -> None:
 _BYTE = 256
 _FEW_UNITS = 1000
 
-VERSION = 1  # integers, and two forms
+VERSION = 2  # longer memory, and receivers that agree on whom they name
 OBJECTIVE = "learning"
 READS_LEARNING = ("aggregation", "partition", "alpha", "shards_per_device")

@@ -2,7 +2,8 @@
 
 A device keeps its neighbours' accounts as it last heard them, reckons what they would grant it (`slot/bids.py`), and
 sends in its slots of a common frame (`slot/frame.py`). Between two packets it believes that a neighbour's progress
-stays as far ahead of its own as it was, and that each model it sent moved the neighbour as far as such models do in
+stays as far ahead of its own as it was, that its training, with a chance τ in a slot, leads it the opposite way,
+x_j ← x_j − τ ε (d_i + x_j), and that each model it sent moved the neighbour as far as such models do in
 the mean: with a chance c that it arrived and was alone, and the share α of a lone packet,
 
     S_j − S_i ← (1 − c α) (S_j − S_i),    x_j ← x_j + c α (x_i − x_j).
@@ -35,9 +36,11 @@ from heliomesh.slot.bids import (
     rounded,
 )
 from heliomesh.slot.frame import FRAME_SLOTS, Frame, frame_of
+from heliomesh.slot.learning_model import PULL_BITS
 
 CHANCE = 0.5  # that a device uses a slot in which it may send
 _TRAINS = 0.6  # chance that a neighbour trains in a slot
+_DRIFT = round(_TRAINS * (1 << SHARE_BITS - PULL_BITS))  # share of its way to where its data lead, in the mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +100,8 @@ class Silent(Accountants):
         ahead = ahead - rounded(ahead * moved, SHARE_BITS)
         apart = now.lean[:, network.receiver] - believed
         believed = believed + rounded(apart * moved.unsqueeze(-1), SHARE_BITS)
+        opposite = -self.own.direction[network.receiver] - believed
+        believed = believed + rounded(opposite * _DRIFT, SHARE_BITS)
         heard = now.progress[:, network.sender] - after.progress[:, network.receiver]
         ahead = torch.where(noticed.arrived, heard, ahead)
         believed = torch.where(noticed.arrived.unsqueeze(-1), now.lean[:, network.sender], believed)
@@ -134,6 +139,7 @@ class Silent(Accountants):
             table.of_edges(self._share[self._back]).unsqueeze(-1),
             table.of_edges(self._training_weight[self._back]).unsqueeze(-1),
             lands.unsqueeze(-2),
+            torch.zeros_like(lands[..., :1, None]),  # what others gain, they say themselves
         )
         alone = Bid(*(part.unsqueeze(2).unsqueeze(2) for part in said))
         heard = table.present.expand_as(ahead).unsqueeze(-1)

@@ -9,6 +9,7 @@
 #define WORTH_LIMIT 4096u /* of a message, before it is shifted */
 #define NOBODY 255u
 #define SHARE_BITS 15u
+#define PULL_BITS 3u
 #define LEAN_STEPS 127
 #define PROGRESS_STEPS 64u
 #define HEARD_BID 1u
@@ -64,12 +65,8 @@ static int16_t direction(uint8_t place)
 /* Lean after training. */
 static int16_t trained_lean(const heliomesh_account *account, uint8_t place)
 {
-    const int16_t twice = (int16_t)account->lean[place] + direction(place);
-    int16_t half = twice / 2;
-    if (((twice % 2) != 0) && ((half % 2) != 0)) {
-        half += (twice < 0) ? -1 : 1;
-    }
-    return half;
+    const int16_t mine = account->lean[place];
+    return mine + (int16_t)rounded((int64_t)direction(place) - mine, PULL_BITS);
 }
 
 static int32_t training_gain(const heliomesh_state *state)
@@ -191,6 +188,15 @@ static bool is_awake(uint32_t battery)
 #endif
 }
 
+static void forget(heliomesh_state *state)
+{
+    uint8_t *byte = (uint8_t *)state;
+    size_t number;
+    for (number = 0u; number < sizeof(*state); number++) {
+        byte[number] = 0u;
+    }
+}
+
 uint16_t heliomesh_bid(heliomesh_state *state, uint32_t slot, const uint8_t *level, uint32_t battery, uint8_t weather,
                        uint8_t *message)
 {
@@ -198,7 +204,9 @@ uint16_t heliomesh_bid(heliomesh_state *state, uint32_t slot, const uint8_t *lev
     heliomesh_account after = state->account;
     int32_t least = BARRED;
     uint8_t place;
-    *state = (heliomesh_state){.account = after, .best = NOBODY, .awake = is_awake(stored)};
+    forget(state);
+    state->account = after;
+    state->awake = is_awake(stored);
     for (place = 0u; place != HELIOMESH_SITES; place++) {
         state->level[place] = (level[place] < HELIOMESH_LEVELS) ? level[place] : (HELIOMESH_LEVELS - 1u);
     }
@@ -221,38 +229,58 @@ uint16_t heliomesh_bid(heliomesh_state *state, uint32_t slot, const uint8_t *lev
     return state->awake ? HELIOMESH_BID_BYTES : 0u;
 }
 
-/* What a neighbour's packet is worth if it arrives. */
-static int32_t packet_value(const heliomesh_state *state, uint8_t place, const heliomesh_account *theirs)
+/* What a packet with their account is worth to a device with an account, at the weight that a neighbour's has alone. */
+static int64_t packet_value(const heliomesh_state *state, uint8_t place, const heliomesh_account *account,
+                            const heliomesh_account *theirs)
 {
     const int32_t share = (int32_t)table_share(place);
-    const int32_t ahead = ahead_of(theirs->progress, state->account.progress);
+    const int32_t ahead = ahead_of(theirs->progress, account->progress);
     int32_t along = 0;
     int32_t length = 0;
-    int64_t value = rounded((int64_t)share * ahead, 5u);
     int64_t rise;
     uint8_t number;
     for (number = 0u; number < HELIOMESH_DIRECTIONS; number++) {
-        const int16_t mine = state->account.lean[number];
+        const int16_t mine = account->lean[number];
         const int16_t apart = (int16_t)theirs->lean[number] - mine;
         along += (int32_t)mine * apart;
         length += (int32_t)apart * apart;
     }
     rise = ((int64_t)along * 65536) + ((int64_t)share * length);
     rise = rounded(share * rise, SHARE_BITS);
+    return rounded((int64_t)share * ahead, 5u)
+           - rounded(rise * (int64_t)state->bias_weight, SHARE_BITS + HELIOMESH_BIAS_BITS);
+}
+
+/* The same to the device itself, which may train. */
+static int64_t own_value(const heliomesh_state *state, uint8_t place)
+{
+    int64_t value = packet_value(state, place, &state->account, &state->bid[place]);
     if (state->trains) {
         value -= (int64_t)table_weight(place) * 2;
     }
-    value -= rounded(rise * (int64_t)state->bias_weight, SHARE_BITS + HELIOMESH_BIAS_BITS);
-    return within(value, 0, MOST_WORTH);
+    return value;
 }
 
-/* What it is worth if it is sent at a power. */
-static int32_t packet_worth(const heliomesh_state *state, uint8_t place, int32_t value, uint8_t power)
+/* To the neighbours that were heard and hear it too. */
+static int64_t value_to_others(const heliomesh_state *state, uint8_t place)
+{
+    int64_t value = 0;
+    uint8_t other;
+    for (other = 0u; other != HELIOMESH_DEGREE; other++) {
+        const uint32_t pair = ((uint32_t)other * HELIOMESH_DEGREE) + place;
+        if (((state->heard[other] & HEARD_BID) != 0u) && (table_hears(pair) != 0u)) {
+            value += packet_value(state, place, &state->bid[other], &state->bid[place]);
+        }
+    }
+    return value;
+}
+
+/* The chance that it arrives if it is sent at a power. */
+static int64_t arrival(const heliomesh_state *state, uint8_t place, uint8_t power)
 {
     const uint8_t level = state->level[table_site(place)];
     const uint32_t entry = ((((uint32_t)place * HELIOMESH_LEVELS) + level) * HELIOMESH_POWERS) + power;
-    const int64_t arrival = (int64_t)table_arrival(entry);
-    return (power > 0u) ? (int32_t)rounded(arrival * value, SHARE_BITS) : 0;
+    return (power > 0u) ? (int64_t)table_arrival(entry) : 0;
 }
 
 bool heliomesh_hear_bid(heliomesh_state *state, uint16_t from, const uint8_t *message, uint16_t num_bytes)
@@ -264,29 +292,38 @@ bool heliomesh_hear_bid(heliomesh_state *state, uint16_t from, const uint8_t *me
         place = new_from(state, from, HEARD_BID);
     }
     if (place != NOBODY) {
-        const int32_t value = packet_value(state, place, &theirs);
-        const int32_t worth = packet_worth(state, place, value, message[0]);
-        if ((worth > state->best_worth) || ((worth == state->best_worth) && (worth > 0) && (place < state->best))) {
-            state->best = place;
-            state->best_power = message[0];
-            state->best_value = value;
-            state->best_worth = worth;
-        }
+        state->bid[place] = theirs;
+        state->bid_power[place] = message[0];
     }
     return place != NOBODY;
 }
 
 uint16_t heliomesh_grant(heliomesh_state *state, uint8_t *message)
 {
+    uint8_t best = NOBODY;
+    int64_t most = 0;
+    int32_t value = 0;
+    uint8_t place;
     uint8_t power;
-    message[0] = state->best;
+    for (place = 0u; place != HELIOMESH_DEGREE; place++) {
+        const int64_t arrives = arrival(state, place, state->bid_power[place]);
+        if (arrives > 0) {
+            const int64_t own = own_value(state, place);
+            const int64_t all = arrives * within(own + value_to_others(state, place), -LIMIT, LIMIT);
+            if ((best == NOBODY) || (all > most)) {
+                best = place;
+                most = all;
+                value = within(own, 0, MOST_WORTH);
+            }
+        }
+    }
+    message[0] = NOBODY;
     for (power = 1u; power < HELIOMESH_POWERS; power++) {
         uint32_t written = 0u;
-        if ((state->best != NOBODY) && (power <= state->best_power)) {
-            const int32_t worth = packet_worth(state, state->best, state->best_value, power);
+        if ((best != NOBODY) && (power <= state->bid_power[best])) {
             uint32_t exponent = 0u;
             int32_t told;
-            written = (uint32_t)worth;
+            written = (uint32_t)rounded(arrival(state, best, power) * value, SHARE_BITS);
             while (written >= WORTH_LIMIT) {
                 written >>= 1u;
                 exponent++;
@@ -297,6 +334,9 @@ uint16_t heliomesh_grant(heliomesh_state *state, uint8_t *message)
         }
         message[(2u * power) - 1u] = (uint8_t)(written & 255u);
         message[2u * power] = (uint8_t)(written >> 8u);
+    }
+    if (state->granted > 0) {
+        message[0] = best;
     }
     return state->awake ? HELIOMESH_GRANT_BYTES : 0u;
 }

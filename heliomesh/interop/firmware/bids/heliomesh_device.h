@@ -19,6 +19,7 @@
 #define HELIOMESH_DEVICE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "heliomesh_tables.h"
@@ -38,18 +39,16 @@ typedef struct {
     int32_t price[HELIOMESH_ACTIONS];    /* of energy less the gain of training, in 2^-16 slots of it */
     int32_t gain[HELIOMESH_POWERS];      /* of grants to this device, by power */
     int32_t harm[HELIOMESH_POWERS];      /* to grants to others */
-    int32_t best_value;                  /* of a neighbour's packet, if it arrives */
-    int32_t best_worth;                  /* at its largest power */
     int32_t granted;                     /* the most that the own grant offers */
     int32_t apart[HELIOMESH_DIRECTIONS]; /* leans of models that arrived, less the own one, weighted */
     int32_t ahead;                       /* and progress */
     uint32_t arrived_weight;
     heliomesh_account account;
+    heliomesh_account bid[HELIOMESH_ROOM]; /* of each neighbour */
     uint16_t bias_weight;
     bool awake;
-    bool trains;        /* as the device bids */
-    uint8_t best;       /* neighbour whose packet is worth most */
-    uint8_t best_power; /* its largest */
+    bool trains; /* as the device bids */
+    uint8_t bid_power[HELIOMESH_ROOM];
     uint8_t level[HELIOMESH_SITES + 1u];
     uint8_t heard[HELIOMESH_ROOM]; /* which messages of each neighbour */
 } heliomesh_state;
