@@ -152,6 +152,6 @@ def write_bid_headers(policy: Bidders, folder: Path) -> tuple[list[BidHeader], l
         )
     )
     actions = list(zip(problem.actions.power_watt.tolist(), problem.actions.trained.tolist(), strict=True))
-    scenario = problem.scenario
-    head = Head("bids", scenario.name, scenario.content_hash, len(headers), actions, problem.slots, policy.period)
+    scenario, period = problem.scenario, problem.cycle_slots
+    head = Head("bids", scenario.name, scenario.content_hash, len(headers), actions, problem.slots, period)
     return headers, write_kit(folder, "bids", head, headers)

@@ -152,6 +152,7 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
         ("bids", QUICK, {**TALKING, **DEAR, "energy.control_loss": 0.3}),
         ("bids", QUICK, {**TALKING, **PATH, **UNLIKE, **LOSSY, **DEAR}),
         ("bids", QUICK, {**TALKING, **WEATHER, "channel.state": "link"}),
+        ("bids", {**QUICK, "endless": True}, {**TALKING, "cost.deadline": [5, 8], **UNLIKE, **PATH, **DEAR}),
     ],
 )
 def test_a_fleet_does_what_plan_simulator_and_trainer_do(
@@ -239,6 +240,13 @@ def test_a_part_of_bids_tells_of_no_other_device() -> None:
     assert OwnBids.of(policy, 0) == OwnBids.of(replace(policy, values=values, directions=directions), 0)
     assert all(OwnBids.of(policy, device).fits(problem, device) for device in range(6))
     assert not OwnBids.of(policy, 0).fits(problem, 1)
+    cycle = one_cycle(make_plan(problem, "bids", {**QUICK, "endless": True}, bound=False).policy)
+    assert isinstance(cycle, Bidders)
+    part = OwnBids.of(cycle, 0)
+    assert part.fits(problem, 0)
+    assert len(part.entries) > problem.slots
+    assert not part.model_copy(update={"endless": False}).fits(problem, 0)
+    assert not part.model_copy(update={"bias_weight": (), "entries": ()}).fits(problem, 0)
 
 
 def test_a_killed_bidder_is_not_heard_and_the_others_go_on() -> None:

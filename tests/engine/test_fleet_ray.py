@@ -110,7 +110,7 @@ def test_twenty_bidders_do_what_run_does(tmp_path: Path) -> None:
     fleet, alone = tmp_path / "fleet", tmp_path / "run"
     ended = _fleet("ring10", *words, "--out", str(fleet))
     assert ended.returncode == 0, ended.stderr
-    ran = [sys.executable, "-c", PROGRAM, "run", "ring10", "bids", *words, "--out", str(alone)]
+    ran = [sys.executable, "-c", PROGRAM, "run", "ring10", "bids", *words, "-o", "endless=true", "--out", str(alone)]
     assert subprocess.run(ran, env=_one_thread()).returncode == 0  # noqa: S603
     _assert_same_folders(fleet, alone)
     facts = json.loads(ended.stdout)

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.interop.export_tables import DeviceTables, PlanTables, tabulate
+from heliomesh.model.endless import one_cycle
 from heliomesh.model.factor import Variable, energy, site
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
@@ -23,8 +24,9 @@ OwnPlan = Annotated[PlanTables | OwnBids, Field(discriminator="format")]  # of o
 
 def parts_of(plan: Plan) -> list[PlanTables | OwnBids]:
     """The parts of all devices; raises ScenarioError for a plan whose devices neither look up nor bid."""
-    if isinstance(plan.policy, Bidders):
-        return [*OwnBids.all_of(plan.policy)]
+    policy = one_cycle(plan.policy)
+    if isinstance(policy, Bidders):
+        return [*OwnBids.all_of(policy)]
     tables = tabulate(plan)
     return [tables.model_copy(update={"devices": (own,)}) for own in tables.devices]
 

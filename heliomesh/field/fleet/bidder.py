@@ -59,6 +59,7 @@ class OwnBids(Section):
     share: Wholes
     arrival: tuple[tuple[Wholes, ...], ...]
     place: Wholes
+    endless: bool = False  # whether slots are those of a cycle
     bias_weight: Wholes  # by slot
     entries: tuple[tuple[Wholes, ...], ...]  # (slot, weather, point)
 
@@ -78,7 +79,7 @@ class OwnBids(Section):
         own = {name: part[device] for name, part in policy.own._asdict().items()}
         own |= {name: own[name][:degree] for name in ("weight", "share", "arrival", "place")}
         terms = {one.name: getattr(policy.terms, one.name) for one in fields(Terms)}
-        numbers = {**terms, **own, "entries": tables}
+        numbers = {**terms, **own, "entries": tables, "endless": policy.problem.endless}
         weights = [policy.bias_weight_in(slot) for slot in range(policy.problem.slots)]
         plain = {name: one.tolist() if isinstance(one, Tensor) else one for name, one in numbers.items()}
         return cls.model_validate({"device": device, "bias_weight": weights, **plain}, strict=False)
@@ -102,13 +103,14 @@ class OwnBids(Section):
         except ValueError:  # ragged
             return False
         points = max(sizes["entries"][-1:], default=0)
+        slots = max(len(self.bias_weight), 1) if self.endless else problem.slots
         expected = {
             **dict.fromkeys(("action_power", "trained", "spent", "needed"), (actions,)),
             **dict.fromkeys(("weight", "share", "place"), (degree,)),
             "arrival": (degree, problem.channel.levels, powers) if degree else (0,),
             "harm": (powers, powers),
-            "bias_weight": (problem.slots,),
-            "entries": (problem.slots, problem.harvest.law.num_weather, points),
+            "bias_weight": (slots,),
+            "entries": (slots, problem.harvest.law.num_weather, points),
             "direction": sizes["direction"] if before is None else (len(before.direction),),
         }
         trained, keeps = tuple(problem.actions.trained.tolist()), LearningModel(problem).keeps
@@ -172,6 +174,7 @@ class Bidder:
         battery = battery_units(self.problem, everybody)[self._device]
         level = torch.tensor([levels.get(number, 0) for number in self._site_of_edge], dtype=torch.long)
         self._arrival = bids.arrival_at(self._own, level) if len(level) else self._own.share.new_zeros(0, 1)
+        slot %= len(self._given.bias_weight)
         self._bias_weight = self._given.bias_weight[slot]
         gain = bids.training_gain(self._terms, self.account, self._own.direction, self._bias_weight)
         cost = bids.spending(self._own, self._entries[slot, weather], battery)

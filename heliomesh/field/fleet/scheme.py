@@ -18,7 +18,7 @@ from heliomesh.field.fleet.device import Decider, OwnPolicy
 from heliomesh.field.fleet.planning import Partners, Timetable, partners_of, timetable
 from heliomesh.field.fleet.view import View
 from heliomesh.jobs.job import Job
-from heliomesh.model.endless import TURN_SLOTS, cycle_of, repeated
+from heliomesh.model.endless import TURN_SLOTS, cycle_of, one_cycle, repeated
 from heliomesh.model.overhead import Overhead, is_paid, paid_talk, refuse_uncounted
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Plan
@@ -135,7 +135,8 @@ def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> Fle
         refuse(spoken["talk"] != "messages", "bids option.talk", "'messages' in a fleet", f"value {spoken['talk']!r}")
         made = make_plan(problem, planner, spoken, bound=False)
         paid_talk(problem, made.policy)  # refuses what the radio may not send
-        parts = OwnBids.all_of(made.policy) if isinstance(made.policy, Bidders) else []
+        policy = one_cycle(made.policy)
+        parts = OwnBids.all_of(policy) if isinstance(policy, Bidders) else []
         return FleetScheme(problem, problem, planner, spoken, 0, predicted=made.overhead, made=made, parts=parts)
     if planner in (*ALONE, IN_TURN):
         validated(catalog.find(PLANNER_CATALOG, planner).Options, options, f"{planner} option")
