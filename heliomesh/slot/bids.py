@@ -148,14 +148,14 @@ def averaged(terms: Terms, own: Own, account: Account, told: Account, arrived: T
         scale = (unit * unit) // (own.own_weight + total).clamp_min(1)
     else:
         scale = ((unit - own.own_weight) * unit) // total.clamp_min(1)
-    ahead = _ahead(told.progress, account.progress.unsqueeze(-1))
+    ahead = ahead_of(told.progress, account.progress.unsqueeze(-1))
     apart = told.lean - account.lean.unsqueeze(-2)
     progress = rounded((weight * ahead).sum(-1) * scale, 2 * SHARE_BITS)
     lean = rounded((weight.unsqueeze(-1) * apart).sum(-2) * scale.unsqueeze(-1), 2 * SHARE_BITS)
     return Account(account.progress + progress, (account.lean + lean).clamp(-LEAN_STEPS, LEAN_STEPS))
 
 
-def _ahead(theirs: Tensor, mine: Tensor) -> Tensor:
+def ahead_of(theirs: Tensor, mine: Tensor) -> Tensor:
     """By how much progress is ahead, modulo 2¹⁶."""
     half = _PROGRESS_RANGE // 2
     return ((theirs - mine + half) & (_PROGRESS_RANGE - 1)) - half
@@ -220,7 +220,7 @@ def grant(terms: Terms, own: Listener, bids: Bid, heard: Tensor, bias_weight: in
     twice_along = 2 * (1 << SHARE_BITS) * (mine * apart).sum(-1)
     rise = own.share * (twice_along + own.share * apart.square().sum(-1))
     rise = rounded(rise, SHARE_BITS)  # of |x|², in 2⁻¹⁵ squared steps
-    value = rounded(own.share * _ahead(bids.progress, own.progress.unsqueeze(-1)), _AHEAD_BITS)
+    value = rounded(own.share * ahead_of(bids.progress, own.progress.unsqueeze(-1)), _AHEAD_BITS)
     value = value - (own.weight << (VALUE_BITS - SHARE_BITS)) * own.trains.unsqueeze(-1)
     value = value - rounded(rise * bias_weight, SHARE_BITS + terms.bias_bits)
     paid = heard.unsqueeze(-1) & (number > 0) & (number <= bids.power.unsqueeze(-1))

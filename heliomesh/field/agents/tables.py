@@ -17,7 +17,7 @@ from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import TOLERANCE
 from heliomesh.physics.topology import Topology
-from heliomesh.planners.bids import Bidders
+from heliomesh.planners.bids.accounts import Accountants
 
 OwnPlan = Annotated[PlanTables | OwnBids, Field(discriminator="format")]  # of one device
 
@@ -25,7 +25,7 @@ OwnPlan = Annotated[PlanTables | OwnBids, Field(discriminator="format")]  # of o
 def parts_of(plan: Plan) -> list[PlanTables | OwnBids]:
     """The parts of all devices; raises ScenarioError for a plan whose devices neither look up nor bid."""
     policy = one_cycle(plan.policy)
-    if isinstance(policy, Bidders):
+    if isinstance(policy, Accountants):
         return [*OwnBids.all_of(policy)]
     tables = tabulate(plan)
     return [tables.model_copy(update={"devices": (own,)}) for own in tables.devices]

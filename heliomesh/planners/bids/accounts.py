@@ -114,13 +114,13 @@ class Accountants(practice.Learners):
 
     def _recalled(self, memory: tuple[Tensor, ...], noticed: Noticed) -> tuple[Tensor, ...]:
         """The memory after a slot."""
-        return self._after(memory, noticed)[1]
+        return self._after(memory, noticed)[2]
 
-    def _after(self, memory: tuple[Tensor, ...], noticed: Noticed) -> tuple[bids.Account, bids.Account]:
-        """Accounts after training, which come along with models, and after averaging."""
+    def _after(self, memory: tuple[Tensor, ...], noticed: Noticed) -> tuple[bids.Account, bids.Account, bids.Account]:
+        """Accounts after training, neighbours', which come along with models, and after averaging."""
         now = bids.trained(bids.Account(*memory[:2]), self.own.direction, noticed.trained)
         told = bids.Account(*map(self.table.of_neighbours, now))
-        return now, bids.averaged(self.terms, self.own, now, told, self.table.of_edges(noticed.arrived))
+        return now, told, bids.averaged(self.terms, self.own, now, told, self.table.of_edges(noticed.arrived))
 
     def training_gain(self, slot: int, seen: Observation) -> Tensor:
         """What actions gain by training, in slots of it; (batch, device, action)."""
