@@ -127,6 +127,7 @@ class BidHeader:
             "BIAS_BITS": policy.terms.bias_bits,
             "SCALE_OF": scale_of,
             "SCALE_OWN": weight if policy.terms.keeps == "all" else 0,
+            "MOST_LEAD": policy.terms.most_lead,
             "HALF_DUPLEX": int(policy.terms.half_duplex),
             "TALK": paid,
             "AWAKE": awake,

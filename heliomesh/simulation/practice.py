@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -125,6 +125,10 @@ class Learners(ActionPolicy):
         """Values of energy (slot, device, energy) as devices hold them."""
         return values
 
+    def taught_by(self, practised: "Practice") -> Self:
+        """The policy with what else practice has shown."""
+        return self
+
     @property
     def _batch(self) -> int:
         """Episodes to handle at a time."""
@@ -140,6 +144,7 @@ class Practice:
     gains: list[Tensor] = field(default_factory=list)  # by slot: (episode, device, action)
     bias: list[tuple[float, float]] = field(default_factory=list)  # by slot: its sum before and after averaging
     last: Contributions | None = None  # of the latest slot
+    lead: float = 0.0  # the most that a neighbour's progress after training was ahead of a device's own [slots]
 
     @cached_property
     def problem(self) -> Problem:
@@ -160,7 +165,10 @@ class Practice:
         after = self.policy.recall(seen)
         if seen.noticed is not None:
             known = self.policy.contributions
-            trained, self.last = self.policy.model.trained(known(seen.memory), seen.noticed.trained), known(after)
+            before, network = known(seen.memory), self.policy.model.network
+            trained, self.last = self.policy.model.trained(before, seen.noticed.trained), known(after)
+            leads = trained.progress[:, network.sender] - before.progress[:, network.receiver]
+            self.lead = max(self.lead, float(leads.amax()) if leads.numel() else 0.0)
             self.bias.append((float(trained.bias.sum()), float(self.last.bias.sum())))
         return after
 
@@ -214,7 +222,7 @@ def practised(context: PlannerContext[OptionsT], start: Preparation, policy: Lea
         steps = practice.play(options.practice)
         _exhaust(context.track(steps, f"practice {number + 1}", practice.problem.slots))
         values, kept = opportunity_values(paying, -opportunities(practice, context.rng)), practice.kept
-        policy = replace(policy, bias_weight=start.bias_weights(kept), values=policy.held(values))
+        policy = replace(policy, bias_weight=start.bias_weights(kept), values=policy.held(values)).taught_by(practice)
     return policy, f"a slot's averaging leaves {kept:.2f} of the bias, whose weight is {policy.bias_weight[0]:.3g}"
 
 

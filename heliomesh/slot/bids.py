@@ -4,7 +4,7 @@ Every slot has three steps, each a pure function of a device's own state and of 
 
 1. `bid`: each device decides alone whether it trains, and broadcasts its account after that and its largest
    affordable power. An account is the model's progress and lean (`slot/learning_model.py`).
-2. `grant`: each receiver j weighs every neighbour i that it heard,
+2. `grant`: each receiver j weighs every neighbour i that it heard, as far as that is `believable`,
 
        g_ij(p) = P(arrival | i alone, p) · (α (S_i − S_j) − a_ji β_j + λ (|x|² − |(1 − α) x + α y|²)),
 
@@ -55,6 +55,7 @@ LEAN_STEPS = 127
 BARRED = 1 << 30  # price of what a battery does not pay for
 _LIMIT = 1 << 28  # of prices and of what others' packets are worth
 _PROGRESS_RANGE = 1 << 16
+MOST_LEAD = _PROGRESS_RANGE // 2  # that can be told
 _WORTH_BITS, _MOST_EXPONENT = 12, 15
 _MOST_WORTH = ((1 << _WORTH_BITS) - 1) << _MOST_EXPONENT
 _PART_BITS = 8  # of a place between two points of a table of values
@@ -93,6 +94,7 @@ class Terms:
     bias_bits: int  # by which a weight of bias times squared steps of lean is finer than a value
     keeps: str  # who takes the weight of packets that did not arrive: "oneself", "all" or those that "arrived"
     half_duplex: bool
+    most_lead: int = MOST_LEAD  # by which a neighbour's progress is believed to be ahead
 
 
 class Own(NamedTuple):
@@ -157,8 +159,7 @@ def averaged(terms: Terms, own: Own, account: Account, told: Account, arrived: T
 
 def ahead_of(theirs: Tensor, mine: Tensor) -> Tensor:
     """By how much progress is ahead, modulo 2¹⁶."""
-    half = _PROGRESS_RANGE // 2
-    return ((theirs - mine + half) & (_PROGRESS_RANGE - 1)) - half
+    return ((theirs - mine + MOST_LEAD) & (_PROGRESS_RANGE - 1)) - MOST_LEAD
 
 
 def training_gain(terms: Terms, account: Account, direction: Tensor, bias_weight: int) -> Tensor:
@@ -193,6 +194,13 @@ def bid(terms: Terms, account: Account, direction: Tensor, price: Tensor) -> tup
     power = torch.where(price == BARRED, 0, terms.action_power).amax(-1)
     after = trained(account, direction, trains)
     return Bid(after.progress & (_PROGRESS_RANGE - 1), power, after.lean), trains
+
+
+def believable(terms: Terms, bids: Bid, progress: Tensor) -> Bid:
+    """Bids (..., neighbour) that are no further ahead of the receiver's progress (...) than neighbours come to be."""
+    mine = progress.unsqueeze(-1)
+    claimed = mine + ahead_of(bids.progress, mine).clamp(max=terms.most_lead)
+    return bids._replace(progress=claimed & (_PROGRESS_RANGE - 1))
 
 
 class Listener(NamedTuple):

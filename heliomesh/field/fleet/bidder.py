@@ -53,6 +53,7 @@ class OwnBids(Section):
     bias_bits: Annotated[int, Field(ge=1, le=30)]
     keeps: Literal["oneself", "all", "arrived"]
     half_duplex: bool
+    most_lead: Whole = bids.MOST_LEAD
     # what it alone knows
     direction: Wholes
     spent: Wholes
@@ -161,6 +162,7 @@ _LIMITS = {  # least and most of every number
     **dict.fromkeys(("bias_weight", "entries"), (0, (1 << 16) - 1)),
     "direction": (-bids.LEAN_STEPS, bids.LEAN_STEPS),
     "place": (0, bids.NOBODY - 1),
+    "most_lead": (0, bids.MOST_LEAD),
 }
 
 
@@ -229,6 +231,7 @@ class Bidder:
         """What it answers the bids that it heard."""
         messages, heard = self._heard("bid")
         given = Bid(*_stacked(map(bids.read_bid, (*messages, bytes(self._num_bytes["bid"])))))
+        given = bids.believable(self._terms, given, self.account.progress)
         own = Listener(*self.account, self._trains, self._own.share, self._own.weight, self._arrival)
         self._granted = bids.grant(self._terms, own, given, heard, self._bias_weight)
         return bids.grant_bytes(self._granted)

@@ -4,6 +4,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -20,6 +21,12 @@ from heliomesh.slot.neighbour_table import NeighbourTable
 class Accountants(practice.Learners):
     """What the forms of `bids` share: the numbers of every device, its account and its prices."""
 
+    most_lead: float = math.inf  # by which a neighbour's progress is believed to be ahead [slots]
+
+    def taught_by(self, practised: practice.Practice) -> Self:
+        """What neighbours claim is believed up to twice the largest lead in practice."""
+        return replace(self, most_lead=2 * practised.lead)
+
     @cached_property
     def terms(self) -> bids.Terms:
         """What all devices know."""
@@ -31,6 +38,7 @@ class Accountants(practice.Learners):
             self._bias_bits,
             self.model.keeps,
             link.half_duplex,
+            math.ceil(min(bids.PROGRESS_STEPS * self.most_lead, bids.MOST_LEAD)),
         )
 
     @cached_property

@@ -11,6 +11,7 @@
 #define SHARE_BITS 15u
 #define LEAN_STEPS 127
 #define PROGRESS_STEPS 64u
+#define MOST_LEAD ((int32_t)HELIOMESH_MOST_LEAD)
 #define HEARD_BID 1u
 #define HEARD_GRANT 2u
 #define HEARD_MODEL 4u
@@ -225,7 +226,8 @@ uint16_t heliomesh_bid(heliomesh_state *state, uint32_t slot, const uint8_t *lev
 static int32_t packet_value(const heliomesh_state *state, uint8_t place, const heliomesh_account *theirs)
 {
     const int32_t share = (int32_t)table_share(place);
-    const int32_t ahead = ahead_of(theirs->progress, state->account.progress);
+    const int32_t claimed = ahead_of(theirs->progress, state->account.progress);
+    const int32_t ahead = (claimed > MOST_LEAD) ? MOST_LEAD : claimed;
     int32_t along = 0;
     int32_t length = 0;
     int64_t value = rounded((int64_t)share * ahead, 5u);
