@@ -45,7 +45,7 @@ def export_command(
     policy = one_cycle(made.policy)
     if form.kind == "c" and isinstance(policy, Bidders):
         kit = write_bid_headers(policy, out)
-        facts = {"after the last slot": beyond(policy.problem.slots, policy.period)} | _kit_facts(*kit)
+        facts = {"after the last slot": beyond(policy.problem.slots, policy.problem.cycle_slots)} | _kit_facts(*kit)
     else:
         own = getattr(policy, "problem", problem)  # that of a whole cycle, where the plan has no end
         facts = _tables(tabulate(made, track=form.track), own, out, form.kind)

@@ -51,7 +51,7 @@ def fleet_command(
 ) -> None:
     """Run every device by itself; they plan, coordinate and learn by messages between neighbours."""
     problem = build_noted(asked.scenario(scenario))
-    finite = asked.finite or planner != WITH_OTHERS  # others plan for the scenario's slots, or look at a battery only
+    finite = asked.finite or planner not in (BIDS, WITH_OTHERS)  # others look at a battery only
     options = asked.of_planner if finite else shared.without_end(planner, asked.of_planner, finite)
     if planner == BIDS:
         options = device_options(problem, planner, options, asked.seed)

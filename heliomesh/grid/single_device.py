@@ -20,19 +20,32 @@ def opportunity_values(problem: Problem, price: Tensor) -> Tensor:
 
         v_t(b) = mean over opportunities of  min over feasible a of  price(a) + E[v_{t+1} | b − e(a)]
 
-    price (slot, opportunity, device, action), equally likely → (slot, device, energy).
+    price (slot, opportunity, device, action), equally likely → (slot, device, energy); around a cycle they are right
+    but for a constant of every device.
     """
     slots, _, devices, _ = price.shape
-    spending = Spending(problem, torch.arange(devices, device=problem.device))
-    value = torch.zeros(devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
+    programs = DevicePrograms(problem, torch.arange(devices, device=problem.device))
     futures = torch.empty(slots, devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
-    for slot in range(slots - 1, -1, -1):
-        if slot < slots - 1:
-            value = (problem.energy_kernels(slot) @ value.unsqueeze(-1)).squeeze(-1)
-        futures[slot] = value
-        reached = spending.read(futures[slot]) + spending.barred
-        value = torch.stack([(now.unsqueeze(1) + reached).amin(-1) for now in price[slot].to(reached)]).mean(0)
+
+    def before(value: Tensor) -> Tensor:
+        """Values before the first slot of those after the last."""
+        for slot in range(slots - 1, -1, -1):
+            if programs.goes_on(slot):
+                value = (programs.kernels(slot) @ value.unsqueeze(-1)).squeeze(-1)
+            futures[slot] = value
+            reached = programs.read(futures[slot]) + programs.barred
+            value = torch.stack([(now.unsqueeze(1) + reached).amin(-1) for now in price[slot].to(reached)]).mean(0)
+        return value
+
+    nothing = torch.zeros_like(futures[0])
+    if problem.endless:
+        settle_values(before, nothing, slots, _TOLERANCE)
+    else:
+        before(nothing)
     return futures
+
+
+_TOLERANCE = 1e-3  # of opportunities around a cycle; tables round values to more than that
 
 
 class DevicePrograms(Spending):

@@ -129,6 +129,7 @@ class BidHeader:
             "BIAS_BITS": policy.terms.bias_bits,
             "SCALE_OF": scale_of,
             "SCALE_OWN": weight if policy.terms.keeps == "all" else 0,
+            "MOST_LEAD": policy.terms.most_lead,
             "HALF_DUPLEX": int(policy.terms.half_duplex),
             "TALK": paid,
             "AWAKE": awake,
@@ -154,6 +155,6 @@ def write_bid_headers(policy: Bidders, folder: Path) -> tuple[list[BidHeader], l
         )
     )
     actions = list(zip(problem.actions.power_watt.tolist(), problem.actions.trained.tolist(), strict=True))
-    scenario = problem.scenario
-    head = Head("bids", scenario.name, scenario.content_hash, len(headers), actions, problem.slots, policy.period)
+    scenario, period = problem.scenario, problem.cycle_slots
+    head = Head("bids", scenario.name, scenario.content_hash, len(headers), actions, problem.slots, period)
     return headers, write_kit(folder, "bids", head, headers)

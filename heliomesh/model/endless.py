@@ -16,7 +16,7 @@ from torch import Tensor
 from heliomesh.model.factor import Variable
 from heliomesh.model.overhead import Talk
 from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan, Policy
+from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan, Policy, Remembers
 from heliomesh.model.problem import Problem, around_cycle, with_battery
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.section import Section
@@ -82,6 +82,19 @@ class Endless(ActionPolicy):
         return self.cycle.visible(device)
 
 
+class EndlessWithMemory(Endless):
+    """The same of a policy that remembers earlier slots."""
+
+    @property
+    def memory_axes(self) -> tuple[str, ...]:
+        """Second axes of the cycle's policy's memory."""
+        return tuple(getattr(self.cycle, "memory_axes", ()))
+
+    def recall(self, seen: Observation) -> tuple[Tensor, ...]:
+        """The cycle's policy's memory."""
+        return self.cycle.recall(seen) if isinstance(self.cycle, Remembers) else ()
+
+
 def natural_cycle(problem: Problem) -> int:
     """Slots after which laws and weights come again; raises ScenarioError where that is unknown or far away."""
     law = problem.harvest.law
@@ -112,7 +125,8 @@ def repeated(problem: Problem, made: Plan) -> Plan:
     cycle = made.policy
     if not isinstance(cycle, ActionPolicy):
         raise TypeError(f"policy: expected one that picks actions, actual type {type(cycle).__name__}")
-    policy = Endless(with_battery(problem, cycle.problem.battery), cycle)
+    kind = EndlessWithMemory if isinstance(cycle, Remembers) else Endless
+    policy = kind(with_battery(problem, cycle.problem.battery), cycle)
     repeats = "every slot is alike" if policy.period == 1 else f"it repeats after {policy.period} slots"
     return replace(made, policy=policy, notes=(*made.notes, f"no end: {repeats}"))
 

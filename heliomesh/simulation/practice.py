@@ -7,10 +7,10 @@ with the values found. The rate at which averaging lowers bias comes from there 
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from heliomesh.grid.single_device import opportunity_values
 from heliomesh.model.overhead import Talk, paid_talk, talk_joule
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Decision, Observation
-from heliomesh.model.problem import Problem, with_battery
+from heliomesh.model.problem import Problem, around_cycle, with_battery
 from heliomesh.scenario.section import Section
 from heliomesh.simulation.slot_loop import run_slots
 from heliomesh.slot.leans import Leans, leans_of
@@ -35,6 +35,7 @@ from heliomesh.slot.packet_market import scarcity_price
 _BIN_SLOTS, _BINS = 6, 9  # opportunities within so many slots of a deadline share a law; the last bin has all others
 _ATOMS = 16  # opportunities that stand for a law
 _FIRST_SLOTS = 10  # nobody's model has much to tell yet: not counted among the opportunities
+_CYCLES, _CYCLE_SLOTS = 3, 200  # fewest of both in practice around a cycle; the first cycle is not counted
 _PRACTICE_SEED = 2**62  # practice and evaluation never share random numbers
 _FIRST_KEPT = 0.85  # share of bias that a slot's averaging leaves, until practice has shown it
 _LAST_SLOTS = 12  # before a deadline, in which that is not measured: agreeing devices have little left
@@ -124,6 +125,10 @@ class Learners(ActionPolicy):
         """Values of energy (slot, device, energy) as devices hold them."""
         return values
 
+    def taught_by(self, practised: "Practice") -> Self:
+        """The policy with what else practice has shown."""
+        return self
+
     @property
     def _batch(self) -> int:
         """Episodes to handle at a time."""
@@ -139,11 +144,16 @@ class Practice:
     gains: list[Tensor] = field(default_factory=list)  # by slot: (episode, device, action)
     bias: list[tuple[float, float]] = field(default_factory=list)  # by slot: its sum before and after averaging
     last: Contributions | None = None  # of the latest slot
+    lead: float = 0.0  # the most that a neighbour's progress after training was ahead of a device's own [slots]
 
-    @property
+    @cached_property
     def problem(self) -> Problem:
-        """The policy's."""
-        return self.policy.problem
+        """The policy's, through some cycles if it has no end."""
+        return practice_world(self.policy.problem)
+
+    def play(self, episodes: int) -> Iterator[object]:
+        """Its slots, one after the other."""
+        return run_slots(self.problem, self, list(range(episodes)), _PRACTICE_SEED + self.problem.scenario.seed)
 
     @property
     def talk(self) -> Talk | None:
@@ -155,12 +165,16 @@ class Practice:
         after = self.policy.recall(seen)
         if seen.noticed is not None:
             known = self.policy.contributions
-            trained, self.last = self.policy.model.trained(known(seen.memory), seen.noticed.trained), known(after)
+            before, network = known(seen.memory), self.policy.model.network
+            trained, self.last = self.policy.model.trained(before, seen.noticed.trained), known(after)
+            leads = trained.progress[:, network.sender] - before.progress[:, network.receiver]
+            self.lead = max(self.lead, float(leads.amax()) if leads.numel() else 0.0)
             self.bias.append((float(trained.bias.sum()), float(self.last.bias.sum())))
         return after
 
     def decide(self, slot: int, seen: Observation) -> Decision:
         """The policy's decision."""
+        slot %= self.policy.problem.slots
         chosen, gains = self.policy.practised(slot, seen)
         self.gains.append(gains + self.policy.training_gain(slot, seen))
         actions = self.problem.actions
@@ -169,7 +183,7 @@ class Practice:
     @property
     def kept(self) -> float:
         """ρ: the share of bias that averaging left, but in the last slots before deadlines."""
-        last = slots_to_deadline(self.problem)[: len(self.bias)] >= _LAST_SLOTS
+        last = np.resize(slots_to_deadline(self.policy.problem), len(self.bias)) >= _LAST_SLOTS
         before, after = np.array(self.bias)[last].sum(0) if last.any() else (0.0, 0.0)
         return min(float(after / before), self.policy.most_kept) if before > 0 else _FIRST_KEPT
 
@@ -205,18 +219,17 @@ def practised(context: PlannerContext[OptionsT], start: Preparation, policy: Lea
     paying = _paying(problem, policy)
     for number in range(options.passes):
         practice = Practice(policy)
-        steps = run_slots(problem, practice, list(range(options.practice)), _PRACTICE_SEED + problem.scenario.seed)
-        _exhaust(context.track(steps, f"practice {number + 1}", problem.slots))
+        steps = practice.play(options.practice)
+        _exhaust(context.track(steps, f"practice {number + 1}", practice.problem.slots))
         values, kept = opportunity_values(paying, -opportunities(practice, context.rng)), practice.kept
-        policy = replace(policy, bias_weight=start.bias_weights(kept), values=policy.held(values))
+        policy = replace(policy, bias_weight=start.bias_weights(kept), values=policy.held(values)).taught_by(practice)
     return policy, f"a slot's averaging leaves {kept:.2f} of the bias, whose weight is {policy.bias_weight[0]:.3g}"
 
 
 def forecast(context: PlannerContext[OptionsT], policy: Learners) -> float:
     """What the learning model makes of practice episodes at their end, S − λ_t B: the mean over devices, in slots."""
     practice = Practice(policy)
-    numbers = list(range(context.options.practice))
-    _exhaust(run_slots(policy.problem, practice, numbers, _PRACTICE_SEED + policy.problem.scenario.seed))
+    _exhaust(practice.play(context.options.practice))
     if practice.last is None:  # an episode of one slot
         return 0.0
     return float((practice.last.progress - policy.bias_weight[-1] * practice.last.bias).mean())
@@ -239,17 +252,23 @@ def _exhaust(items: Iterable[object]) -> None:
 
 def opportunities(practice: Practice, rng: np.random.Generator) -> Tensor:
     """Sampled gains of actions; (slot, opportunity, device, action), slots of a bin share them."""
-    gains, problem = practice.gains, practice.problem
-    number = _bins(problem)
+    gains, problem = practice.gains, practice.policy.problem
+    number, first = _bins(problem), problem.slots if problem.endless else _FIRST_SLOTS
     devices = torch.arange(problem.num_devices, device=problem.device)
     by_bin = {}
     for name in np.unique(number).tolist():
-        slots = np.flatnonzero(number == name)
-        late = slots[slots >= _FIRST_SLOTS]
+        slots = np.flatnonzero(np.resize(number, len(gains)) == name)
+        late = slots[slots >= first]
         pool = torch.cat([gains[slot] for slot in (late if len(late) else slots).tolist()])
         drawn = rng.integers(0, len(pool), (_ATOMS, problem.num_devices))
         by_bin[name] = pool[torch.from_numpy(drawn).to(problem.device), devices]
     return torch.stack([by_bin[name] for name in number.tolist()])
+
+
+def practice_world(problem: Problem) -> Problem:
+    """The problem through which devices practise: some cycles, until accounts come again, where it has no end."""
+    cycles = max(_CYCLES, -(-_CYCLE_SLOTS // problem.slots))
+    return around_cycle(problem, cycles * problem.slots) if problem.endless else problem
 
 
 def _bins(problem: Problem) -> npt.NDArray[np.int64]:
@@ -262,7 +281,7 @@ def _bins(problem: Problem) -> npt.NDArray[np.int64]:
 def _check_fits(problem: Problem, model: LearningModel, options: PracticeOptions) -> None:
     """Refuse contributions and opportunities that memory does not hold."""
     actions, devices = len(problem.actions), problem.num_devices
-    practised = 8.0 * options.practice * problem.slots * devices * actions
+    practised = 8.0 * options.practice * practice_world(problem).slots * devices * actions
     stored = 8.0 * problem.slots * devices * (problem.num_energy + _ATOMS * actions)
     leans = 8.0 * options.practice * model.directions.shape[1] * (devices + 4 * problem.topology.num_edges)
     remedy = "lower practice or levels, or use the planner 'news'"

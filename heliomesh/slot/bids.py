@@ -4,7 +4,7 @@ Every slot has three steps, each a pure function of a device's own state and of 
 
 1. `bid`: each device decides alone whether it trains, and broadcasts its account after that and its largest
    affordable power. An account is the model's progress and lean (`slot/learning_model.py`).
-2. `grant`: each receiver j weighs every neighbour i that it heard,
+2. `grant`: each receiver j weighs every neighbour i that it heard, as far as that is `believable`,
 
        g_ij(p) = P(arrival | i alone, p) · (α (S_i − S_j) − a_ji β_j + λ (|x|² − |(1 − α) x + α y|²)),
 
@@ -62,6 +62,7 @@ LEAN_STEPS = 127
 BARRED = 1 << 30  # price of what a battery does not pay for
 _LIMIT = 1 << 28  # of prices and of what others' packets are worth
 _PROGRESS_RANGE = 1 << 16
+MOST_LEAD = _PROGRESS_RANGE // 2  # that can be told
 _WORTH_BITS, _MOST_EXPONENT = 12, 15
 _MOST_WORTH = ((1 << _WORTH_BITS) - 1) << _MOST_EXPONENT
 _PART_BITS = 8  # of a place between two points of a table of values
@@ -100,6 +101,7 @@ class Terms:
     bias_bits: int  # by which a weight of bias times squared steps of lean is finer than a value
     keeps: str  # who takes the weight of packets that did not arrive: "oneself", "all" or those that "arrived"
     half_duplex: bool
+    most_lead: int = MOST_LEAD  # by which a neighbour's progress is believed to be ahead
 
 
 class Own(NamedTuple):
@@ -161,17 +163,16 @@ def averaged(terms: Terms, own: Own, account: Account, told: Account, arrived: T
         scale = (unit * unit) // (own.own_weight + total).clamp_min(1)
     else:
         scale = ((unit - own.own_weight) * unit) // total.clamp_min(1)
-    ahead = _ahead(told.progress, account.progress.unsqueeze(-1))
+    ahead = ahead_of(told.progress, account.progress.unsqueeze(-1))
     apart = told.lean - account.lean.unsqueeze(-2)
     progress = rounded((weight * ahead).sum(-1) * scale, 2 * SHARE_BITS)
     lean = rounded((weight.unsqueeze(-1) * apart).sum(-2) * scale.unsqueeze(-1), 2 * SHARE_BITS)
     return Account(account.progress + progress, (account.lean + lean).clamp(-LEAN_STEPS, LEAN_STEPS))
 
 
-def _ahead(theirs: Tensor, mine: Tensor) -> Tensor:
+def ahead_of(theirs: Tensor, mine: Tensor) -> Tensor:
     """By how much progress is ahead, modulo 2¹⁶."""
-    half = _PROGRESS_RANGE // 2
-    return ((theirs - mine + half) & (_PROGRESS_RANGE - 1)) - half
+    return ((theirs - mine + MOST_LEAD) & (_PROGRESS_RANGE - 1)) - MOST_LEAD
 
 
 def training_gain(terms: Terms, account: Account, direction: Tensor, bias_weight: int) -> Tensor:
@@ -208,6 +209,13 @@ def bid(terms: Terms, account: Account, direction: Tensor, price: Tensor) -> tup
     return Bid(after.progress & (_PROGRESS_RANGE - 1), power, after.lean), trains
 
 
+def believable(terms: Terms, bids: Bid, progress: Tensor) -> Bid:
+    """Bids (..., neighbour) that are no further ahead of the receiver's progress (...) than neighbours come to be."""
+    mine = progress.unsqueeze(-1)
+    claimed = mine + ahead_of(bids.progress, mine).clamp(max=terms.most_lead)
+    return bids._replace(progress=claimed & (_PROGRESS_RANGE - 1))
+
+
 class Listener(NamedTuple):
     """A receiver's own state, and what it knows of its neighbours' packets."""
 
@@ -231,7 +239,7 @@ def grant(terms: Terms, own: Listener, bids: Bid, heard: Tensor, bias_weight: in
     """What a receiver says next, of the bids of its neighbours (..., neighbour) that it heard (..., neighbour)."""
     mine, number = own.lean.unsqueeze(-2), torch.arange(len(terms.harm), device=heard.device)
     apart = bids.lean - mine
-    ahead = _ahead(bids.progress, own.progress.unsqueeze(-1))
+    ahead = ahead_of(bids.progress, own.progress.unsqueeze(-1))
     value = _packet_value(terms, own.share, ahead, (mine * apart).sum(-1), apart.square().sum(-1), bias_weight)
     value = value - (own.weight << (VALUE_BITS - SHARE_BITS)) * own.trains.unsqueeze(-1)
     paid = heard.unsqueeze(-1) & (number > 0) & (number <= bids.power.unsqueeze(-1))
@@ -261,7 +269,7 @@ def _value_to_others(terms: Terms, own: Listener, bids: Bid, heard: Tensor, bias
     length = product.diagonal(dim1=-2, dim2=-1)
     along = product - length.unsqueeze(-1)
     apart = length.unsqueeze(-2) - product - along
-    ahead = _ahead(bids.progress.unsqueeze(-2), bids.progress.unsqueeze(-1))
+    ahead = ahead_of(bids.progress.unsqueeze(-2), bids.progress.unsqueeze(-1))
     value = _packet_value(terms, own.share.unsqueeze(-2), ahead, along, apart, bias_weight)
     return (value * own.hears * heard.unsqueeze(-1)).sum(-2)
 

@@ -173,10 +173,10 @@ _NOTHING = 1e-300  # keeps a quotient finite where nothing arrived
 
 
 def deadlines(problem: Problem) -> list[int]:
-    """Numbers of slots after which models must be good, rising."""
+    """Numbers of slots after which models must be good, rising; of a cycle, those of each."""
     slots, wanted = problem.slots, problem.scenario.cost.deadline
     if wanted == "end":
-        return [slots]
+        return [] if problem.endless else [slots]
     if wanted == "always":
         return [*range(PERIOD_SLOTS, slots, PERIOD_SLOTS), slots]
     return sorted({int(slot) for slot in wanted})
@@ -184,7 +184,9 @@ def deadlines(problem: Problem) -> list[int]:
 
 def slots_to_deadline(problem: Problem) -> npt.NDArray[np.float64]:
     """Slots from each slot to the next after which models must be good, infinite where there is none; (slot,)."""
-    last = np.array([*(number - 1.0 for number in deadlines(problem)), np.inf])
+    done = deadlines(problem)
+    beyond = done[0] - 1.0 + problem.slots if problem.endless and done else np.inf  # the next cycle's first
+    last = np.array([*(number - 1.0 for number in done), beyond])
     now = np.arange(problem.slots)
     ahead: npt.NDArray[np.float64] = last[np.searchsorted(last, now)] - now
     return ahead
@@ -196,11 +198,15 @@ def bias_weights(problem: Problem, kept: float, run_weight: float | None = None)
     Progress serves all deadlines to come, and bias at the next one only that one: it weighs less, the more follow, by
     the square of their number. (By the number itself devices hardly ever trained.) A slot of training brings less,
     the more there were, about as 1 / S; so bias weighs more over long horizons. Far from deadlines it never weighs
-    so much that training a model without bias would not pay: else nobody would ever train.
+    so much that training a model without bias would not pay: else nobody would ever train. Around a cycle the
+    horizon, and as many deadlines as fall into it, is always still to come.
     """
     of_200 = unlikeness(problem.scenario) if run_weight is None else run_weight
-    done, weight = deadlines(problem), problem.slots / _REFERENCE_SLOTS * of_200 / (2 * _PULL)
+    horizon, done = problem.scenario.slots, deadlines(problem)
+    weight = horizon / _REFERENCE_SLOTS * of_200 / (2 * _PULL)
     following = len(done) - np.searchsorted(done, np.arange(problem.slots), side="right")
+    if problem.endless:
+        following = np.full(problem.slots, len(done) * horizon // problem.slots)
     near = kept ** slots_to_deadline(problem) / np.maximum(following, 1) ** 2
     return tuple((min(weight, _MOST_RUN_WEIGHT) + weight * _END_OVER_RUN * near).tolist())
 

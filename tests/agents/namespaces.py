@@ -1,8 +1,9 @@
-"""Agents in network namespaces of their own, joined by a bridge: python -m tests.agents.namespaces FOLDER [CUT].
+"""Agents in network namespaces of their own, joined by a bridge: python -m tests.agents.namespaces FOLDER [EVENT].
 
 It needs to be root of a user namespace: unshare --user --map-root-user --net --mount --pid --fork --kill-child.
-Device i has the address 10.7.0.(i + 1). CUT is DEVICE:SLOT:SECONDS: a device's cable is pulled out after a slot of
-device 0, for so long. It prints the first and the last slot of device 0 in between.
+Device i has the address 10.7.0.(i + 1). EVENT is DEVICE:SLOT:SECONDS: a device's cable is pulled out after a slot of
+device 0, for so long. It prints the first and the last slot of device 0 in between. Or it is DROP:PERCENT: so many of
+the packets of every device do not leave, by a rule of nftables.
 """
 
 import ctypes
@@ -40,7 +41,14 @@ def join(device: int) -> None:
     ip(f"-n d{device} link set lo up")
 
 
-def started(folder: Path, device: int) -> int:
+def drop(percent: str) -> None:
+    """Let so many packets of this namespace not leave."""
+    rule = f"add rule inet lossy out oifname eth0 numgen random mod 100 < {percent} drop"
+    chain = "add table inet lossy; add chain inet lossy out { type filter hook output priority 0; };"
+    subprocess.run(["nft", f"{chain} {rule}"], check=True)  # noqa: S603, S607
+
+
+def started(folder: Path, device: int, percent: str) -> int:
     """An agent in the device's namespace; its process."""
     child = os.fork()
     if child:
@@ -49,6 +57,8 @@ def started(folder: Path, device: int) -> int:
         if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _NETWORK):
             os._exit(3)
     try:
+        if percent:
+            drop(percent)
         live(folder / f"device-{device}")
     except BaseException:
         os._exit(2)
@@ -61,16 +71,17 @@ def reached(folder: Path) -> int:
     return int(lines[-1]["slot"]) if lines else -1
 
 
-def main(folder: Path, cut: str | None) -> int:
+def main(folder: Path, event: str) -> int:
     subprocess.run(HIDE_RUN, check=True)  # noqa: S603
     ip("link add br0 type bridge")
     ip("link set br0 up")
     devices = range(len(list(folder.glob("device-*"))))
     for device in devices:
         join(device)
-    children = [started(folder, device) for device in devices]
-    if cut is not None:
-        gone, slot, second = cut.split(":")
+    percent = event.removeprefix("DROP:") if event.startswith("DROP:") else ""
+    children = [started(folder, device, percent) for device in devices]
+    if event and not percent:
+        gone, slot, second = event.split(":")
         while reached(folder) < int(slot):
             time.sleep(0.1)
         ip(f"link set v{gone} down")
@@ -82,4 +93,4 @@ def main(folder: Path, cut: str | None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None))
+    sys.exit(main(Path(sys.argv[1]), "".join(sys.argv[2:3])))

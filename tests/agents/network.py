@@ -69,8 +69,8 @@ def planned(problem: Problem, hops: int = 1) -> Plan:
     return make_plan(problem, "decentralized", {"rounds": 1, "hops": hops}, bound=False)
 
 
-def bidding(problem: Problem) -> Plan:
-    return make_plan(problem, "bids", {"practice": 2, "passes": 1, "talk": "messages"}, bound=False)
+def bidding(problem: Problem, **options: Any) -> Plan:
+    return make_plan(problem, "bids", {"practice": 2, "passes": 1, "talk": "messages", **options}, bound=False)
 
 
 def live(folder: Path) -> None:

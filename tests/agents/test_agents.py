@@ -66,6 +66,12 @@ def test_agents_bid_as_the_simulator_does(tmp_path: Path, changes: dict[str, Any
     agents_equal_the_simulator(tmp_path / "net", problem, bidding(problem))
 
 
+@pytest.mark.parametrize("talk", ["messages", "silent"])
+def test_agents_bid_without_an_end_as_the_simulator_does(tmp_path: Path, talk: str) -> None:
+    problem = small(**{"energy.actions": "separate", "slots": 10, "cost.deadline": [4], **LOUD, "network.devices": 3})
+    agents_equal_the_simulator(tmp_path / "net", problem, bidding(problem, endless=True, talk=talk))
+
+
 @pytest.mark.slow
 def test_twenty_agents_do_what_the_simulator_does(tmp_path: Path) -> None:
     problem = small(**{"network.devices": 20, "slots": 50})

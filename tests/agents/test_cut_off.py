@@ -29,7 +29,7 @@ def _namespaces_allowed() -> bool:
     return tried.returncode == 0
 
 
-_WITH_NAMESPACES = pytest.mark.skipif(not _namespaces_allowed(), reason="this user may not make network namespaces")
+WITH_NAMESPACES = pytest.mark.skipif(not _namespaces_allowed(), reason="this user may not make network namespaces")
 _LEASE_SECOND = 10  # after which Zenoh takes a silent neighbour for dead
 CLEAR = {"network.devices": 3, "link.noise_watt": 1e-3, "harvest.scale": 2.0}  # devices send often and are heard
 
@@ -67,16 +67,16 @@ def test_a_stopped_agent_is_missed_and_comes_back(tmp_path: Path) -> None:
     came_back(folders, 1, since, until)
 
 
-def in_namespaces(root: Path, *cut: str) -> str:
+def in_namespaces(root: Path, *event: str) -> str:
     """Run all agents of a folder in namespaces; what the program prints."""
-    words = [*ENTER, sys.executable, "-m", "tests.agents.namespaces", str(root), *cut]
-    ended = subprocess.run(words, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=900)  # noqa: S603
+    words = [*ENTER, sys.executable, "-m", "tests.agents.namespaces", str(root), *event]
+    ended = subprocess.run(words, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=1800)  # noqa: S603
     assert ended.returncode == 0, ended.stderr[-2000:] + "".join(map(Path.read_text, root.glob("*/told.txt")))
     return ended.stdout
 
 
 @pytest.mark.slow
-@_WITH_NAMESPACES
+@WITH_NAMESPACES
 def test_twenty_agents_in_twenty_namespaces_do_what_the_simulator_does(tmp_path: Path) -> None:
     problem = small(**{"network.devices": 20, "slots": 50})
     plan = planned(problem)
@@ -89,7 +89,7 @@ def test_twenty_agents_in_twenty_namespaces_do_what_the_simulator_does(tmp_path:
 
 
 @pytest.mark.slow
-@_WITH_NAMESPACES
+@WITH_NAMESPACES
 def test_an_agent_whose_cable_is_pulled_out_is_missed_and_comes_back(tmp_path: Path) -> None:
     problem = small(**CLEAR, slots=45)
     clock = ClockSettings(start_second=time.time() + 25, slot_second=1.5, guard_second=0.3)

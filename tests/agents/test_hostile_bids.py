@@ -91,7 +91,7 @@ def honest(device: Device) -> dict[Kind, bytes]:
     (first,), (second,) = bid[1], grant[1]
     assert isinstance(first.content, bytes)
     assert isinstance(second.content, bytes)
-    return {"bid": first.content, "grant": second.content, "model": account_bytes(device.bidder.after_training(True))}
+    return {"bid": first.content, "grant": second.content, "model": account_bytes(device.bidder.after_training(2))}
 
 
 def test_what_a_healthy_device_says_comes_in_once(stage: Stage) -> None:

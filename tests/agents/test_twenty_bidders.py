@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,8 +25,11 @@ from tests.agents.network import LOUD, READY, bidding, deployed, final_weights, 
 from heliomesh.field.agents.folder import AgentFolder, ClockSettings  # isort: skip
 from heliomesh.field.agents.link import Link
 from tests.agents.lines import read_journal
+from tests.agents.namespaces import address
+from tests.agents.test_cut_off import WITH_NAMESPACES, in_namespaces
 
 LOST = 0.2  # of the frames
+WITH_NFTABLES = pytest.mark.skipif(shutil.which("nft") is None, reason="nftables is not installed")
 TWENTY: dict[str, Any] = {
     "network.devices": 20, "slots": 40, "energy.actions": "separate", "energy.control": "paid",
     "learning.partition": "dirichlet", "learning.alpha": 0.5, **LOUD,
@@ -70,6 +74,30 @@ def test_twenty_bidders_are_like_the_simulator(tmp_path: Path) -> None:
     print(f"accuracy {accuracy:.4f}, the simulator's {low:.4f} to {high:.4f}")
     assert low <= accuracy <= high
     assert "".join(map(told, folders)) == ""
+
+
+@pytest.mark.slow
+@WITH_NAMESPACES
+@pytest.mark.parametrize(
+    "event", [(), pytest.param((f"DROP:{100 * LOST:.0f}",), marks=WITH_NFTABLES)], ids=["", "lossy"]
+)
+def test_twenty_bidders_in_twenty_namespaces_are_like_the_simulator(tmp_path: Path, event: tuple[str, ...]) -> None:
+    """Also where the kernel drops a fifth of the packets, which TCP sends again: then some messages come too late."""
+    ease = min(max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0), 3.0)
+    problem = small(**TWENTY)
+    plan = bidding(problem)
+    low, high = interval_of(problem, plan)
+    clock = ClockSettings(start_second=time.time() + 40 * ease, slot_second=3 * ease, guard_second=0.3 * ease)
+    hosts = {device: address(device) for device in range(20)}
+    folders = deployed(problem, plan, tmp_path / "net", clock, hosts=hosts)
+    with_own_luck(folders)
+    in_namespaces(tmp_path / "net", *event)
+    accuracy = accuracy_of(problem, final_weights(folders))
+    taken = np.mean([len(read_journal(folder)) for folder in folders]) / problem.slots
+    print(f"accuracy {accuracy:.4f}, the simulator's {low:.4f} to {high:.4f}; {taken:.1%} of slots")
+    assert not any(line["isolated"] for folder in folders for line in read_journal(folder)[-1:])
+    assert taken > 0.9
+    assert low <= accuracy <= high
 
 
 def live_on_a_lossy_network(folder: Path) -> None:

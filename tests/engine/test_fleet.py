@@ -28,6 +28,7 @@ from heliomesh.model.factor import Factor, Variable, site
 from heliomesh.model.policy import ActionPolicy, Observation, Plan, state_variables
 from heliomesh.model.problem import Problem, build
 from heliomesh.planners.bids import Bidders
+from heliomesh.planners.bids.silent import Silent
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.planner import LocalTables, Options
 from heliomesh.planning import make_plan, planner_names
@@ -63,6 +64,8 @@ LOSSY = {
 TALKING = {"energy.actions": "separate", "slots": 20}
 DEAR = {"energy.control": "paid", "energy.control_watt": 1.0, "energy.control_bit_per_second": 2e3}
 QUICK = {"practice": 2, "passes": 1, "talk": "messages"}
+SILENT = {**QUICK, "talk": "silent"}
+HEARD = {**TALKING, "slots": 40, "link.noise_watt": 1e-3, "harvest.scale": 2.0, "learning.partition": "shards"}
 WEATHER = {
     "harvest.source": "markov",
     "harvest.joule": [[0.0, 1.0], [1.0, 2.0]],
@@ -154,6 +157,11 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
         ("bids", QUICK, {**TALKING, **DEAR, "energy.control_loss": 0.3}),
         ("bids", QUICK, {**TALKING, **PATH, **UNLIKE, **LOSSY, **DEAR}),
         ("bids", QUICK, {**TALKING, **WEATHER, "channel.state": "link"}),
+        ("bids", SILENT, {**HEARD, **PATH, "energy.control_loss": 0.3}),
+        ("bids", SILENT, {**HEARD, **DEAR, **WEATHER, "link.half_duplex": True}),
+        ("bids", {**QUICK, "talk": "auto"}, {**HEARD, **DEAR, **PATH}),
+        ("bids", {**SILENT, "endless": True}, {**HEARD, "slots": 70, "channel.state": "link"}),
+        ("bids", {**QUICK, "endless": True}, {**TALKING, "cost.deadline": [5, 8], **UNLIKE, **PATH, **DEAR}),
     ],
 )
 def test_a_fleet_does_what_plan_simulator_and_trainer_do(
@@ -241,6 +249,44 @@ def test_a_part_of_bids_tells_of_no_other_device() -> None:
     assert OwnBids.of(policy, 0) == OwnBids.of(replace(policy, values=values, directions=directions), 0)
     assert all(OwnBids.of(policy, device).fits(problem, device) for device in range(6))
     assert not OwnBids.of(policy, 0).fits(problem, 1)
+    cycle = one_cycle(make_plan(problem, "bids", {**QUICK, "endless": True}, bound=False).policy)
+    assert isinstance(cycle, Bidders)
+    part = OwnBids.of(cycle, 0)
+    assert part.fits(problem, 0)
+    assert len(part.entries) > problem.slots
+    assert not part.model_copy(update={"endless": False}).fits(problem, 0)
+    assert not part.model_copy(update={"bias_weight": (), "entries": ()}).fits(problem, 0)
+
+
+def test_a_part_of_a_silent_plan_fits_its_device_and_no_other() -> None:
+    problem = small(**TALKING, **PATH)
+    policy = make_plan(problem, "bids", SILENT, bound=False).policy
+    assert isinstance(policy, Silent)
+    parts = OwnBids.all_of(policy)
+    assert all(part.fits(problem, device) for device, part in enumerate(parts))
+    assert not parts[0].fits(problem, 5)
+    for change in ({"may_send": ()}, {"lands": ()}, {"landed": ((1 << 16, 0),)}, {"their_share": (1, 2)}):
+        assert not parts[0].model_copy(update=change).fits(problem, 0)
+
+
+def test_a_silent_device_goes_on_from_what_it_stored() -> None:
+    problem = small(**TALKING, **PATH)
+    policy = make_plan(problem, "bids", SILENT, bound=False).policy
+    assert isinstance(policy, Silent)
+    view, part = view_of(problem, 2, 0), OwnBids.of(policy, 2)
+    first, second = part.bidder(view), part.bidder(view)
+    model = bytes([200, 0, *[5] * len(part.direction)])
+    for delivered in ([model, None], [None, None]):
+        first.learn(len(part.trained) - 1, delivered)
+    assert first.state().keys() == {"progress", "lean", "ahead", "believed"}
+    assert first.state()["ahead"].tolist() != [0, 0]
+    second.restore(first.state())
+    for name, value in first.state().items():
+        assert torch.equal(second.state()[name], value), name
+    second.restore({**first.state(), "ahead": torch.zeros(5, dtype=torch.long)})  # of another plan's neighbours
+    assert torch.equal(second.state()["believed"], first.state()["believed"])
+    assert second.fault("bid", 1, b"") == "a bid under a silent plan"
+    assert second.fault("model", 1, model) is None
 
 
 def test_a_killed_bidder_is_not_heard_and_the_others_go_on() -> None:

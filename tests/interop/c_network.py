@@ -167,9 +167,15 @@ def actions_in_python(problem, policy, count):
     return actions
 
 
+def played(policy):
+    """The problem whose slots the program draws: of a plan without an end, those of three cycles."""
+    problem = policy.problem
+    return replace(problem, cycle_slots=3 * problem.slots) if problem.endless else problem
+
+
 def bids_in_python(policy, count):
     """What devices that bid do in the program's states, and their accounts after that; (state, device, byte)."""
-    problem, devices, (_, directions) = policy.problem, policy.problem.num_devices, policy.model.directions.shape
+    problem, (devices, directions) = played(policy), policy.model.directions.shape
     seen, slots, rest = random_states(problem, count, more=1 + devices * (1 + directions) + 3 * devices**2)
     base, own, lost = np.split(rest, [1, 1 + devices * (1 + directions)], axis=1)
     own = own.reshape(count, devices, -1)
@@ -185,7 +191,7 @@ def bids_in_python(policy, count):
     for slot in np.unique(slots).tolist():
         here = torch.from_numpy(np.flatnonzero(slots == slot))
         part = seen.of(here)
-        action = policy.action(slot, part)
+        action = policy.action(slot % policy.problem.slots, part)
         trained, sends = problem.actions.trained[action], problem.actions.power_watt[action] > 0
         arrived = arrives[here, :, 2] & sends[:, topology.edge_sender]
         noticed = Noticed(part.uniform, arrived, trained, problem.actions.power_watt[action])
@@ -206,7 +212,7 @@ def _after_talk(problem, policy, seen):
 
 def bytes_in_c(folder, policy, count):
     """The same by a kit on this computer."""
-    program = built(folder, HOST, policy.problem, policy, count)
+    program = built(folder, HOST, played(policy), policy, count)
     done = subprocess.run([program], capture_output=True, check=True)  # noqa: S603
     return np.frombuffer(done.stdout, dtype=np.uint8).reshape(count, policy.problem.num_devices, -1)
 

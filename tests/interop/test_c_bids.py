@@ -54,6 +54,11 @@ def planned(changes, scenario="tiny"):
     return planned_once(scenario, json.dumps(SEPARATE | changes), "bids", options)[1].policy
 
 
+def planned_cycle(changes):
+    options = json.dumps({"practice": 2, "passes": 1, "endless": True})
+    return planned_once("tiny", json.dumps(SEPARATE | changes), "bids", options)[1].policy.cycle
+
+
 def check_c_is_python(policy, states, folder):
     headers, _ = write_bid_headers(policy, folder)
     expected = bids_in_python(policy, states)
@@ -67,6 +72,12 @@ def check_c_is_python(policy, states, folder):
 @pytest.mark.parametrize("changes", SHAPES.values(), ids=SHAPES)
 def test_bids_in_c_are_bids_in_python(changes, states, tmp_path):
     check_c_is_python(planned(changes), states, tmp_path)
+
+
+@needs_gcc
+@pytest.mark.parametrize("changes", [{}, {"cost.deadline": [7]}], ids=["no deadline", "every seventh slot"])
+def test_bids_without_an_end_go_around_in_c_as_in_python(changes, tmp_path):
+    check_c_is_python(planned_cycle(changes), 3000, tmp_path)
 
 
 @needs_gcc

@@ -77,6 +77,7 @@ def test_tables_in_c_go_around(planner, options, tmp_path):
 
 
 ALONE_WORDS = ["-o", "coordinate=false"]
+BIDDING = ["--set", "energy.actions=separate", "-o", "practice=2"]
 LAST_SLOT = "Beyond slot 11 it keeps that slot's table, in which energy has no future."
 
 
@@ -86,7 +87,8 @@ LAST_SLOT = "Beyond slot 11 it keeps that slot's table, in which energy has no f
         ("uncoordinated", "c", [], "It has no end: every slot is alike."),
         ("prices", "c", ALONE_WORDS, "It has no end: it repeats after 12 slots."),
         ("prices", "c", [*ALONE_WORDS, "--finite"], LAST_SLOT),
-        ("bids", "c", ["--set", "energy.actions=separate", "-o", "practice=2"], LAST_SLOT),
+        ("bids", "c", [*BIDDING, "--finite"], LAST_SLOT),
+        ("bids", "c", BIDDING, "It has no end: it repeats after 32 slots."),
         ("uncoordinated", "json", [], "It has no end: every slot is alike."),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from heliomesh.slot.bids import (
     Terms,
     account_bytes,
     averaged,
+    believable,
     bid,
     bid_bytes,
     choose,
@@ -252,6 +254,16 @@ def plain_choice(
                 gain -= max(worth) * float(harm[theirs, power])
         gains.append(gain)
     return gains
+
+
+def test_a_neighbour_that_claims_too_much_is_believed_to_be_so_far_ahead():
+    mine, lead = tensor(65530), tensor([0, 3, 512, 513, 30 * 64, 2**15 - 1, -1, -900])
+    claimed = Bid((mine + lead) % 2**16, torch.ones(8, dtype=torch.long), torch.zeros(8, 4, dtype=torch.long))
+    found = believable(replace(terms(), most_lead=512), claimed, mine)
+    assert torch.equal(believable(terms(), claimed, mine).progress, claimed.progress)
+    assert ((found.progress - mine + 2**15) % 2**16 - 2**15).tolist() == [0, 3, 512, 512, 512, 512, -1, -900]
+    assert torch.equal(found.progress[[0, 1, 2, 6, 7]], claimed.progress[[0, 1, 2, 6, 7]])  # to the bit
+    assert found[1:] == claimed[1:]
 
 
 def test_interference_destroys_half_of_what_the_waterfall_says():

@@ -241,7 +241,8 @@ class Agent:
         for mail in held:
             self._let_in(mail)
         self._expect("state", [other for other in around if self._reachable(other)], self._clock.states_end(slot))
-        said = self._talk(slot, neighbours) if self._inbox.agreement.bidder else True
+        bidder = self._inbox.agreement.bidder
+        said = bidder is None or bidder.talk is None or self._talk(slot, neighbours)
         sent = self._device.act(slot)
         self._post(sent)
         if said and not sent:

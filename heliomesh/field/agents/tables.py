@@ -11,20 +11,22 @@ from pydantic import Field
 
 from heliomesh.field.fleet.bidder import OwnBids
 from heliomesh.interop.export_tables import DeviceTables, PlanTables, tabulate
+from heliomesh.model.endless import one_cycle
 from heliomesh.model.factor import Variable, energy, site
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import TOLERANCE
 from heliomesh.physics.topology import Topology
-from heliomesh.planners.bids import Bidders
+from heliomesh.planners.bids.accounts import Accountants
 
 OwnPlan = Annotated[PlanTables | OwnBids, Field(discriminator="format")]  # of one device
 
 
 def parts_of(plan: Plan) -> list[PlanTables | OwnBids]:
     """The parts of all devices; raises ScenarioError for a plan whose devices neither look up nor bid."""
-    if isinstance(plan.policy, Bidders):
-        return [*OwnBids.all_of(plan.policy)]
+    policy = one_cycle(plan.policy)
+    if isinstance(policy, Accountants):
+        return [*OwnBids.all_of(policy)]
     tables = tabulate(plan)
     return [tables.model_copy(update={"devices": (own,)}) for own in tables.devices]
 

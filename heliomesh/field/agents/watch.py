@@ -33,9 +33,10 @@ from heliomesh.field.living.conditions import Conditions, Pair, links
 from heliomesh.field.living.detector import Watch
 from heliomesh.field.living.replanning import Replanning
 from heliomesh.interop.export_tables import PlanTables
+from heliomesh.model.endless import one_cycle
 from heliomesh.model.policy import Noticed, Observation, Plan
 from heliomesh.model.problem import Problem, build
-from heliomesh.planners.bids import Bidders
+from heliomesh.planners.bids.accounts import Accountants
 from heliomesh.planning import make_plan
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.section import Section
@@ -126,7 +127,7 @@ class Steward:
     def _changed(self) -> NewPlan | None:
         """The plan of another belief than the one before."""
         belief, plan = self.policy.beliefs[0], self.policy.answer_in(0).plan
-        if isinstance(self.policy.first.plan.policy, Bidders):
+        if isinstance(one_cycle(self.policy.first.plan.policy), Accountants):
             self.lost = frozenset(pair for pair in links(self.problem.topology) if belief.is_lost(pair))
             belief = replace(belief, links_off=frozenset(), away=frozenset())
         if belief == self._followed:

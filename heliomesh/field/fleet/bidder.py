@@ -1,4 +1,4 @@
-"""One device of the planner `bids`: what it is given, its account of its model, its two messages a slot, its choice.
+"""One device of the planner `bids`: what it is given, its account of its model, its messages, its choice.
 
 A device calls the pure functions of `slot/bids.py` with its own numbers, as the simulator does with everybody's. What
 it did not hear in time counts as not said, so a device that hears nobody decides alone.
@@ -8,6 +8,8 @@ it did not hear in time counts as not said, so a device that hears nobody decide
     grant   answer the bids that were heard
     choose  an action, by the grants that were heard
     learn   the account follows the model: packets that are averaged bring their senders' accounts
+
+A silent device, `SilentBidder`, neither bids nor grants. It chooses by what it believes of its neighbours.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,13 +25,16 @@ from torch import Tensor
 from heliomesh.field.fleet.view import View
 from heliomesh.model.overhead import Talk, broadcast_talk
 from heliomesh.model.problem import Problem
-from heliomesh.planners.bids import Bidders
+from heliomesh.planners.bids.accounts import Accountants
+from heliomesh.planners.bids.silent import Silent
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.section import Section
 from heliomesh.slot import bids
 from heliomesh.slot.bids import Account, Bid, Grant, Listener, Own, Terms
 from heliomesh.slot.energy_table import battery_units
+from heliomesh.slot.frame import FRAME_SLOTS
 from heliomesh.slot.learning_model import LearningModel
+from heliomesh.slot.silence import Belief, Reach, choose_silently, first_belief, remembered
 
 Bools = npt.NDArray[np.bool_]
 Whole = Annotated[int, Field(ge=-(1 << 40), le=1 << 40)]
@@ -37,7 +42,7 @@ Wholes = tuple[Whole, ...]
 
 
 class OwnBids(Section):
-    """A device's part of a plan of `bids`, in integers; the names are those of `slot/bids.py`."""
+    """A device's part of a plan of `bids`, in integers; names are those of `slot/bids.py` and `slot/silence.py`."""
 
     format: Literal["heliomesh-bids"] = "heliomesh-bids"
     device: Annotated[int, Field(ge=0)]
@@ -48,6 +53,7 @@ class OwnBids(Section):
     bias_bits: Annotated[int, Field(ge=1, le=30)]
     keeps: Literal["oneself", "all", "arrived"]
     half_duplex: bool
+    most_lead: Whole = bids.MOST_LEAD
     # what it alone knows
     direction: Wholes
     spent: Wholes
@@ -60,27 +66,36 @@ class OwnBids(Section):
     arrival: tuple[tuple[Wholes, ...], ...]
     place: Wholes
     hears: tuple[Wholes, ...]
+    endless: bool = False  # whether slots are those of a cycle
     bias_weight: Wholes  # by slot
     entries: tuple[tuple[Wholes, ...], ...]  # (slot, weather, point)
+    # if it is silent
+    may_send: tuple[bool, ...] = ()
+    lands: tuple[tuple[Wholes, ...], ...] = ()
+    landed: tuple[Wholes, ...] = ()
+    their_share: Wholes = ()
+    their_weight: Wholes = ()
 
     @classmethod
-    def all_of(cls, policy: Bidders) -> "list[OwnBids]":
-        """The parts of all devices; raises ScenarioError for a policy that is silent, or did not practise."""
-        talk: object = policy.talk
-        refuse(talk is None, "bids option.talk", "'messages' for devices", ": the plan is silent")
+    def all_of(cls, policy: Accountants) -> "list[OwnBids]":
+        """The parts of all devices; raises ScenarioError for a policy that did not practise."""
         refuse(policy.entries is None, "bids option.passes", "at least 1 for devices", "value 0")
         return [cls.of(policy, device) for device in range(policy.problem.num_devices)]
 
     @classmethod
-    def of(cls, policy: Bidders, device: int) -> "OwnBids":
+    def of(cls, policy: Accountants, device: int) -> "OwnBids":
         """A device's part of a policy with tables of values."""
         tables = torch.zeros(0) if policy.entries is None else policy.entries[:, device]
         degree = len(policy.problem.topology.neighbours[device])
         own = {name: part[device] for name, part in policy.own._asdict().items()}
-        own |= {name: own[name][:degree] for name in ("weight", "share", "arrival", "place", "hears")}
         own["hears"] = own["hears"][:, :degree]
+        if isinstance(policy, Silent):
+            own |= {name: part[device] for name, part in policy.reach._asdict().items()}
+            own["lands"] = own["lands"][:, :degree]
+        by_neighbour = ("weight", "share", "arrival", "place", "hears", "landed", "their_share", "their_weight")
+        own |= {name: own[name][:degree] for name in by_neighbour if name in own}
         terms = {one.name: getattr(policy.terms, one.name) for one in fields(Terms)}
-        numbers = {**terms, **own, "entries": tables}
+        numbers = {**terms, **own, "entries": tables, "endless": policy.problem.endless}
         weights = [policy.bias_weight_in(slot) for slot in range(policy.problem.slots)]
         plain = {name: one.tolist() if isinstance(one, Tensor) else one for name, one in numbers.items()}
         return cls.model_validate({"device": device, "bias_weight": weights, **plain}, strict=False)
@@ -95,6 +110,15 @@ class OwnBids(Section):
         """As the functions of a slot read it."""
         return Own(*(torch.tensor(getattr(self, name), dtype=torch.long) for name in Own._fields))
 
+    @property
+    def reach(self) -> Reach:
+        """As the functions of a silent device's slot read it."""
+        return Reach(*(torch.tensor(getattr(self, name)) for name in Reach._fields))
+
+    def bidder(self, view: View) -> "Bidder":
+        """The device that decides by it."""
+        return SilentBidder(view, self) if self.may_send else Bidder(view, self)
+
     def fits(self, problem: Problem, device: int, before: "OwnBids | None" = None) -> bool:
         """Whether this is a part of the problem for a device, in sizes and ranges, and can follow the one before."""
         degree, actions = len(problem.topology.neighbours[device]), len(problem.actions)
@@ -104,16 +128,22 @@ class OwnBids(Section):
         except ValueError:  # ragged
             return False
         points = max(sizes["entries"][-1:], default=0)
+        slots = max(len(self.bias_weight), 1) if self.endless else problem.slots
         expected = {
             **dict.fromkeys(("action_power", "trained", "spent", "needed"), (actions,)),
             **dict.fromkeys(("weight", "share", "place"), (degree,)),
             "arrival": (degree, problem.channel.levels, powers) if degree else (0,),
             "hears": (degree, degree) if degree else (0,),
             "harm": (powers, powers),
-            "bias_weight": (problem.slots,),
-            "entries": (problem.slots, problem.harvest.law.num_weather, points),
+            "bias_weight": (slots,),
+            "entries": (slots, problem.harvest.law.num_weather, points),
             "direction": sizes["direction"] if before is None else (len(before.direction),),
+            **dict.fromkeys(Reach._fields, (0,)),
         }
+        if self.may_send:
+            expected |= dict.fromkeys(("their_share", "their_weight"), (degree,))
+            expected |= {"may_send": (FRAME_SLOTS,), "landed": (degree, powers) if degree else (0,)}
+            expected["lands"] = (FRAME_SLOTS, degree, powers) if degree else (FRAME_SLOTS, 0)
         trained, keeps = tuple(problem.actions.trained.tolist()), LearningModel(problem).keeps
         full = int(battery_units(problem, problem.battery.capacity_joule)[device])
         return (
@@ -130,11 +160,13 @@ class OwnBids(Section):
 _SHARES = (0, 1 << bids.SHARE_BITS)
 _LIMITS = {  # least and most of every number
     **dict.fromkeys(("own_weight", "weight", "share", "arrival", "harm"), _SHARES),
+    **dict.fromkeys(("lands", "landed", "their_share", "their_weight"), _SHARES),
     **dict.fromkeys(("action_power", "spent", "needed"), (0, 1 << 40)),
     **dict.fromkeys(("bias_weight", "entries"), (0, (1 << 16) - 1)),
     "direction": (-bids.LEAN_STEPS, bids.LEAN_STEPS),
     "place": (0, bids.NOBODY - 1),
     "hears": (0, 1),
+    "most_lead": (0, bids.MOST_LEAD),
 }
 
 
@@ -162,8 +194,8 @@ class Bidder:
         self._said: dict[tuple[str, int], bytes] = {}  # in this slot, by kind and neighbour
 
     @property
-    def talk(self) -> Talk:
-        """A bid and a grant, told to all neighbours; of other devices' nothing is known."""
+    def talk(self) -> Talk | None:
+        """A bid and a grant, told to all neighbours; of other devices' nothing is known. None for a silent device."""
         return broadcast_talk(self.problem, self._num_bytes["bid"] + self._num_bytes["grant"], 2)
 
     def open(self, slot: int, levels: Mapping[int, int], weather: int, battery_joule: Tensor, heard: Bools) -> None:
@@ -176,6 +208,7 @@ class Bidder:
         battery = battery_units(self.problem, everybody)[self._device]
         level = torch.tensor([levels.get(number, 0) for number in self._site_of_edge], dtype=torch.long)
         self._arrival = bids.arrival_at(self._own, level) if len(level) else self._own.share.new_zeros(0, 1)
+        self._slot = slot = slot % len(self._given.bias_weight)
         self._bias_weight = self._given.bias_weight[slot]
         gain = bids.training_gain(self._terms, self.account, self._own.direction, self._bias_weight)
         cost = bids.spending(self._own, self._entries[slot, weather], battery)
@@ -202,6 +235,7 @@ class Bidder:
         """What it answers the bids that it heard."""
         messages, heard = self._heard("bid")
         given = Bid(*_stacked(map(bids.read_bid, (*messages, bytes(self._num_bytes["bid"])))))
+        given = bids.believable(self._terms, given, self.account.progress)
         own = Listener(*self.account, self._trains, self._own.share, self._own.weight, self._arrival, self._own.hears)
         self._granted = bids.grant(self._terms, own, given, heard, self._bias_weight)
         return bids.grant_bytes(self._granted)
@@ -215,6 +249,8 @@ class Bidder:
     def fault(self, kind: str, neighbour: int, content: bytes) -> str | None:
         """What no healthy neighbour says as a bid or grant, or beside a model; None where it may be so."""
         expected, powers = self._num_bytes[kind], len(self._given.harm)
+        if self.talk is None and kind != "model":
+            return f"a {kind} under a silent plan"
         if len(content) != expected:
             return f"{len(content)} bytes about a {kind}, which takes {expected}"
         if kind == "grant":
@@ -227,16 +263,22 @@ class Bidder:
 
     # its account
 
-    def after_training(self, trained: bool) -> Account:
+    def after_training(self, action: int) -> Account:
         """The account of the model that it sends."""
-        return bids.trained(self.account, self._own.direction, torch.tensor(trained))
+        return bids.trained(self.account, self._own.direction, self._terms.trained[action])
 
-    def learn(self, trained: bool, delivered: Sequence[bytes | None]) -> None:
+    def learn(self, action: int, delivered: Sequence[bytes | None]) -> None:
         """Follow the model: its training, and averaging with the models that came; their accounts, by neighbour."""
         blank = bytes(self._num_bytes["model"])
         told = Account(*_stacked(map(bids.read_account, (*(one or blank for one in delivered), blank))))
         arrived = torch.tensor([one is not None for one in delivered], dtype=torch.bool)
-        self.account = bids.averaged(self._terms, self._own, self.after_training(trained), told, arrived)
+        self._follow(action, told, arrived)
+
+    def _follow(self, action: int, told: Account, arrived: Tensor) -> Account:
+        """Average the account with those (neighbour) that came; what it was before that."""
+        now = self.after_training(action)
+        self.account = bids.averaged(self._terms, self._own, now, told, arrived)
+        return now
 
     def state(self) -> dict[str, Tensor]:
         """The account, for a checkpoint."""
@@ -244,9 +286,46 @@ class Bidder:
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go back to what `state` gave; an account of another plan's devices or directions starts anew."""
-        found = [state.get(name) for name in Account._fields]
-        if all(one is not None and one.shape == own.shape for one, own in zip(found, self.account, strict=True)):
-            self.account = Account(*(one.clone() for one in found if one is not None))
+        self.account = Account(*_restored(self.account._asdict(), state))
+
+
+class SilentBidder(Bidder):
+    """A device that says nothing but models with their accounts."""
+
+    talk = None
+
+    def __init__(self, view: View, given: OwnBids) -> None:
+        super().__init__(view, given)
+        self._reach, self._there = given.reach, torch.ones(len(view.neighbours), dtype=torch.bool)
+        self._belief = first_belief(self._own.direction, len(view.neighbours))
+
+    def choose(self) -> int:
+        """Its action."""
+        known = (self.account, self._belief, self._own.direction, self._price, self._there)
+        return int(choose_silently(self._terms, self._reach, self._slot, *known, self._bias_weight)[0])
+
+    def _follow(self, action: int, told: Account, arrived: Tensor) -> Account:
+        """The belief follows as well."""
+        now, power = super()._follow(action, told, arrived), self._terms.action_power[action]
+        self._belief = remembered(
+            self._reach, self._belief, self._own.direction, power, now, self.account, told, arrived
+        )
+        return now
+
+    def state(self) -> dict[str, Tensor]:
+        """Account and belief."""
+        return super().state() | {name: value.clone() for name, value in self._belief._asdict().items()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go back to both."""
+        super().restore(state)
+        self._belief = Belief(*_restored(self._belief._asdict(), state))
+
+
+def _restored(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[Tensor]:
+    """Tensors of a state, or the own ones where those do not fit."""
+    fits = all(name in state and state[name].shape == one.shape for name, one in own.items())
+    return [(state if fits else own)[name].clone() for name in own]
 
 
 def _stacked(said: Iterable[NamedTuple]) -> list[Tensor]:

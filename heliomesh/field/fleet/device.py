@@ -138,6 +138,7 @@ class Device:
         self._heard: dict[Variable, int] = {}  # the last values of all that is seen
         self._packets: dict[int, Packet] = {}  # of this slot, by sender
         self._sensed, self._power_watt, self._trained, self._loss = Sensed({}, 0, 0.0), 0.0, False, float("nan")
+        self._action = 0
         self._drawn_joule = torch.zeros(1, dtype=torch.float64)  # these are of the slot that is going on
         self._control_joule = torch.zeros_like(self._drawn_joule)
         self._talks, self._silent = True, False  # whether it pays for messages; whether it says and hears nothing
@@ -226,12 +227,14 @@ class Device:
 
     def _begin_talk(self, slot: int, bidder: Bidder) -> None:
         """Begin the slot with what messages leave of the battery; whoever cannot pay for them is silent and idle."""
-        battery, paid = self._battery_joule, is_paid(self._problem)
-        joule = talk_joule(self._problem, bidder.talk)[[self._number]] * paid
-        talks = pays(battery, joule + self._battery.losses.drain_joule) if paid else torch.ones_like(battery).bool()
+        battery, talk = self._battery_joule, bidder.talk
+        joule, talks = torch.zeros_like(battery), torch.ones_like(battery, dtype=torch.bool)
+        if talk is not None and is_paid(self._problem):
+            joule = talk_joule(self._problem, talk)[[self._number]]
+            talks = pays(battery, joule + self._battery.losses.drain_joule)
         self._control_joule, self._talks = joule * talks, bool(talks)
         left = ((battery - self._control_joule) * talks).clamp_min(0)
-        self._silent = bool(~talks | self._battery.dark(left))
+        self._silent = talk is None or bool(~talks | self._battery.dark(left))
         sensed, hears = self._sensed, np.full((len(self._view.neighbours), 2), not self._silent)
         heard = hears if sensed.heard is None else sensed.heard & hears
         bidder.open(slot, sensed.channel_level, sensed.weather, left, heard)
@@ -261,7 +264,7 @@ class Device:
     def act(self, slot: int) -> Outgoing:
         """Decide, spend, train, transmit."""
         problem, actions = self._problem, self._problem.actions
-        chosen = self._chosen(slot)
+        self._action = chosen = self._chosen(slot)
         power_watt, trained = actions.power_watt[chosen], bool(actions.trained[chosen])
         drawn = problem.consumption.slot_joule(power_watt, torch.tensor(trained))[[self._number]]
         active = trained or bool(power_watt > 0)
@@ -274,7 +277,7 @@ class Device:
         if not power_watt > 0:
             return {}
         bids = isinstance(self._decider, Bidder)
-        account = account_bytes(self.bidder.after_training(trained)) if bids else b""
+        account = account_bytes(self.bidder.after_training(chosen)) if bids else b""
         packet = Packet(self._power_watt, *self._learner.sent(slot), account)
         return self._broadcast("model", slot, packet, self._learner.packet_bytes + len(account))
 
@@ -288,7 +291,7 @@ class Device:
         if isinstance(self._decider, Bidder):
             pairs = zip(neighbours, delivered, strict=True)
             told = [self._packets[other].account if came else None for other, came in pairs]
-            self._decider.learn(self._trained, told)
+            self._decider.learn(self._action, told)
         before = float(self._battery_joule)
         spent, overflow = self._store(self._drawn_joule, fate.harvested_joule, self._control_joule)
         return Happened(
@@ -383,7 +386,7 @@ def _decider(view: View, given: Decider | Partners | OwnBids) -> Decider | Bidde
     """Who decides, from what was given."""
     if isinstance(given, Partners):
         return TablePlanner(view, given)
-    return Bidder(view, given) if isinstance(given, OwnBids) else given
+    return given.bidder(view) if isinstance(given, OwnBids) else given
 
 
 def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topology:

@@ -17,11 +17,11 @@ from heliomesh.field.fleet.device import Decider, OwnPolicy
 from heliomesh.field.fleet.planning import Partners, Timetable, partners_of, timetable
 from heliomesh.field.fleet.view import View
 from heliomesh.jobs.job import Job
-from heliomesh.model.endless import TURN_SLOTS, cycle_of, repeated
+from heliomesh.model.endless import TURN_SLOTS, cycle_of, one_cycle, repeated
 from heliomesh.model.overhead import Overhead, is_paid, paid_talk, refuse_uncounted
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
-from heliomesh.planners.bids import Bidders
+from heliomesh.planners.bids.accounts import Accountants
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.planner import LocalTables, Options, estimate_bytes, local_overhead, num_rounds
 from heliomesh.planners.turns import Options as TurnsOptions
@@ -54,12 +54,12 @@ class FleetScheme:
     @property
     def talk(self) -> tuple[str, ...]:
         """Steps of a slot between measuring and acting, in which devices say something."""
-        return () if self.made is None else ("bid", "grant")
+        return () if getattr(self.made and self.made.policy, "talk", None) is None else ("bid", "grant")
 
     @property
     def pays(self) -> bool:
         """Whether batteries pay for messages."""
-        return self.made is not None and is_paid(self.problem)
+        return bool(self.talk) and is_paid(self.problem)
 
     def decider(self, view: View) -> Decider | Partners | OwnBids:
         """How a device acts: with its partners, by its part of a plan, or by a policy that it makes from its view."""
@@ -101,25 +101,20 @@ class FleetScheme:
 
 
 def device_options(problem: Problem, planner: str, options: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
-    """A planner's options where devices act: it reads the labels of the samples they train on, and they do speak."""
-    return _speaking(planner, Job(problem.scenario, planner, options, training_seed=seed).planner_options)
-
-
-def _speaking(planner: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a plan that could be silent, with which it is not; any others as they are."""
-    talks = "talk" in find_planner(planner).options.model_fields
-    return {"talk": "messages", **options} if talks else dict(options)
+    """A planner's options where devices act: it reads the labels of the samples they train on."""
+    return dict(Job(problem.scenario, planner, options, training_seed=seed).planner_options)
 
 
 def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> FleetScheme:
     """The scheme of a planner; raises ScenarioError for those whose devices would need more than they can be told."""
     if planner == BIDS:
-        spoken = _speaking(planner, options)
-        refuse(spoken["talk"] != "messages", "bids option.talk", "'messages' in a fleet", f"value {spoken['talk']!r}")
-        made = make_plan(problem, planner, spoken, bound=False)
+        made = make_plan(problem, planner, options, bound=False)
         paid_talk(problem, made.policy)  # refuses what the radio may not send
-        parts = OwnBids.all_of(made.policy) if isinstance(made.policy, Bidders) else []
-        return FleetScheme(problem, problem, planner, spoken, 0, predicted=made.overhead, made=made, parts=parts)
+        policy = one_cycle(made.policy)
+        parts = OwnBids.all_of(policy) if isinstance(policy, Accountants) else []
+        return FleetScheme(
+            problem, problem, planner, dict(options), 0, predicted=made.overhead, made=made, parts=parts
+        )
     if planner in (*ALONE, IN_TURN):
         find_planner(planner).checked_options(options)
         return FleetScheme(problem, problem, planner, dict(options), hops=0)

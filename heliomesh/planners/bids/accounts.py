@@ -4,6 +4,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -20,6 +21,12 @@ from heliomesh.slot.neighbour_table import NeighbourTable
 class Accountants(practice.Learners):
     """What the forms of `bids` share: the numbers of every device, its account and its prices."""
 
+    most_lead: float = math.inf  # by which a neighbour's progress is believed to be ahead [slots]
+
+    def taught_by(self, practised: practice.Practice) -> Self:
+        """What neighbours claim is believed up to twice the largest lead in practice."""
+        return replace(self, most_lead=2 * practised.lead)
+
     @cached_property
     def terms(self) -> bids.Terms:
         """What all devices know."""
@@ -31,6 +38,7 @@ class Accountants(practice.Learners):
             self._bias_bits,
             self.model.keeps,
             link.half_duplex,
+            math.ceil(min(bids.PROGRESS_STEPS * self.most_lead, bids.MOST_LEAD)),
         )
 
     @cached_property
@@ -115,13 +123,13 @@ class Accountants(practice.Learners):
 
     def _recalled(self, memory: tuple[Tensor, ...], noticed: Noticed) -> tuple[Tensor, ...]:
         """The memory after a slot."""
-        return self._after(memory, noticed)[1]
+        return self._after(memory, noticed)[2]
 
-    def _after(self, memory: tuple[Tensor, ...], noticed: Noticed) -> tuple[bids.Account, bids.Account]:
-        """Accounts after training, which come along with models, and after averaging."""
+    def _after(self, memory: tuple[Tensor, ...], noticed: Noticed) -> tuple[bids.Account, bids.Account, bids.Account]:
+        """Accounts after training, neighbours', which come along with models, and after averaging."""
         now = bids.trained(bids.Account(*memory[:2]), self.own.direction, noticed.trained)
         told = bids.Account(*map(self.table.of_neighbours, now))
-        return now, bids.averaged(self.terms, self.own, now, told, self.table.of_edges(noticed.arrived))
+        return now, told, bids.averaged(self.terms, self.own, now, told, self.table.of_edges(noticed.arrived))
 
     def training_gain(self, slot: int, seen: Observation) -> Tensor:
         """What actions gain by training, in slots of it; (batch, device, action)."""

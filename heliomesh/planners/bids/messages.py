@@ -11,7 +11,18 @@ from torch import Tensor
 from heliomesh.model.overhead import Talk, broadcast_talk
 from heliomesh.model.policy import Observation
 from heliomesh.planners.bids.accounts import Accountants
-from heliomesh.slot.bids import Account, Bid, Grant, Listener, arrival_at, bid, choose, grant, message_bytes
+from heliomesh.slot.bids import (
+    Account,
+    Bid,
+    Grant,
+    Listener,
+    arrival_at,
+    believable,
+    bid,
+    choose,
+    grant,
+    message_bytes,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +42,7 @@ class Bidders(Accountants):
         level = table.of_edges(seen.channel_level[:, self.problem.channel.site_of_edge])
         listener = Listener(now.progress, now.lean, trains, own.share, own.weight, arrival_at(own, level), own.hears)
         first, second = self._heard(seen)
-        bids_heard = Bid(*map(table.of_neighbours, bids))
+        bids_heard = believable(terms, Bid(*map(table.of_neighbours, bids)), now.progress)
         granted = grant(terms, listener, bids_heard, first, self.bias_weight_in(slot))
         grants = Grant(*map(table.of_neighbours, granted))
         return choose(terms, prices, granted, grants, second, own.place)

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from heliomesh.common.memory_limit import check_fits
+from heliomesh.model.endless import EndlessOptions, endless_plan
 from heliomesh.model.overhead import Overhead, control_joule, is_paid, paid_talk
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Plan
@@ -22,9 +23,11 @@ from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.simulation import practice
 from heliomesh.slot import energy_table
 from heliomesh.slot.bids import NOBODY, message_bytes
+from heliomesh.slot.frame import FRAME_SLOTS
+from heliomesh.slot.learning_model import PERIOD_SLOTS
 
 
-class Options(practice.PracticeOptions):
+class Options(practice.PracticeOptions, EndlessOptions):
     """Options of the planner."""
 
     leans: Literal["devices", "labels"] = Field(
@@ -38,6 +41,15 @@ class Options(practice.PracticeOptions):
 
 
 def plan(context: PlannerContext[Options]) -> Plan:
+    """A plan for the horizon, or for a cycle with its deadlines, and as many of them as a frame has slots."""
+    if not context.options.endless:
+        return _plan(context)
+    deadline = context.problem.scenario.cost.deadline
+    least = {"end": FRAME_SLOTS, "always": PERIOD_SLOTS}[deadline] if isinstance(deadline, str) else max(deadline)
+    return endless_plan(context, _plan, least)
+
+
+def _plan(context: PlannerContext[Options]) -> Plan:
     """Practise at a guessed price of energy, then plan the values of energy, and practise again."""
     start, options = practice.prepared(context), context.options
     talking, silent = (

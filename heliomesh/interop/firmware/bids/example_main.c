@@ -1,6 +1,6 @@
 /*
  * Example program of a device that bids and grants. A slot has three phases: bids, grants, models. A packet is its
- * phase, the number of its sender, the slot modulo 2^15 with a bit that says whether the sender is sure of it, and the
+ * phase, the number of its sender, the slot modulo SLOTS with a bit that says whether the sender is sure of it, and the
  * message. A model's parameters, which the board trains and stores, go along with the account in the third phase. Copy
  * this program before you change it: every export writes it anew.
  *
@@ -12,7 +12,11 @@
 #include "heliomesh_device.h"
 
 #define HEAD_BYTES 5u
-#define SLOTS 0x8000u /* after which packets count anew */
+#if HELIOMESH_ENDLESS > 0u
+#define SLOTS ((0x8000u / HELIOMESH_SLOTS) * HELIOMESH_SLOTS) /* after which packets count anew: whole cycles */
+#else
+#define SLOTS 0x8000u
+#endif
 #define SURE 0x80u    /* highest bit of the slot's last byte */
 #define BIDS 0u
 #define GRANTS 1u

@@ -12,6 +12,7 @@
 #define PULL_BITS 3u
 #define LEAN_STEPS 127
 #define PROGRESS_STEPS 64u
+#define MOST_LEAD ((int32_t)HELIOMESH_MOST_LEAD)
 #define HEARD_BID 1u
 #define HEARD_GRANT 2u
 #define HEARD_MODEL 4u
@@ -292,6 +293,9 @@ bool heliomesh_hear_bid(heliomesh_state *state, uint16_t from, const uint8_t *me
         place = new_from(state, from, HEARD_BID);
     }
     if (place != NOBODY) {
+        if (ahead_of(theirs.progress, state->account.progress) > MOST_LEAD) { /* nobody comes to be so far ahead */
+            theirs.progress = (uint16_t)(state->account.progress + (uint32_t)MOST_LEAD);
+        }
         state->bid[place] = theirs;
         state->bid_power[place] = message[0];
     }
