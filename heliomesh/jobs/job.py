@@ -44,6 +44,7 @@ IDEAL = "ideal"  # in place of a planner: everyone trains and sends in every slo
 Step = Literal["plan", "trace", "run"]
 STEPS: tuple[Step, ...] = ("plan", "trace", "run")
 VERSIONS = "computed with"  # the part of an identity that has the versions of what computes
+PLANNER_VERSION = "planner version"  # the part that has the version of a built-in planner
 MACHINE = ("device", "precision", "strategy", VERSIONS)  # parts of a run's identity that only change its rounding
 
 
@@ -156,7 +157,7 @@ class Job:
             "scenario": world_of(self.scenario, self.scenario.chosen()),
             "planner": IDEAL if known else planner_text(self.planner),
             "planner source": None if known else of_variant(PLANNER_CATALOG, self.planner),
-            **({"planner version": version} if version else {}),
+            **({PLANNER_VERSION: version} if version else {}),
             "options": {} if known else chosen_options(self.planner, self.planner_options),
             "planned on": self.plan_device.partition(":")[0],
             "planned in": self.plan_dtype,

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from heliomesh.common.durable import Sealed, file_sha256, json_sha256, make_folder, written_whole
-from heliomesh.jobs.job import MACHINE, VERSIONS
+from heliomesh.jobs.job import MACHINE, PLANNER_VERSION, VERSIONS
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.run import Run, TrainingError, check_sum, table_columns
 
@@ -52,8 +52,8 @@ class Packs:
         return [self.run(key) for key, (pack, _) in self._where.items() if pack == name]
 
     def alike(self, identity: Mapping[str, Any]) -> list[Run]:
-        """Runs that differ from an identity only by what they were trained on."""
-        return [self.run(key) for key in self._alike.get(_without(identity, *MACHINE), ())]
+        """Runs that differ from an identity only by what they were trained on, or by the version of their planner."""
+        return [self.run(key) for key in self._alike.get(_without(identity, *MACHINE, PLANNER_VERSION), ())]
 
     def write(self, name: str, runs: Sequence[Run]) -> None:
         """Write a pack of finished runs, under the name with a number where a pack has it already."""
@@ -94,7 +94,7 @@ class Packs:
         """Keys by all of an identity but its versions, and by all but what the run was trained on."""
         found: dict[str, list[str]] = {}
         for key, (_, provenance) in self._where.items():
-            for parts in ((VERSIONS,), MACHINE):
+            for parts in ((VERSIONS,), (*MACHINE, PLANNER_VERSION)):
                 found.setdefault(_without(provenance["identity"], *parts), []).append(key)
         return found
 

@@ -40,6 +40,8 @@ def figure_text(figure: Figure) -> str:
         of_all = len(figure.results) + len(figure.absent)
         lines += [f"{len(figure.absent)} of {of_all} lines are not there yet.", ""]
     lines += [*_table(figure), *_comparisons(figure), *_radio(figure), *_shares(figure)]
+    outdated = sorted({one.label for one in figure.results if one.is_outdated})
+    lines += [f"Planned by earlier versions of their planners: {', '.join(outdated)}.", ""] if outdated else []
     made = sorted({result.computed_with for result in figure.results} - {""})
     # in letters that no page obeys
     plain = ["".join(letter for letter in one if letter.isalnum() or letter in " .,+-_") for one in made]

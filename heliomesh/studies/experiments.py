@@ -20,7 +20,7 @@ from heliomesh.scenario.on_air import Format
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import Learning
 from heliomesh.studies.decomposition import label_of
-from heliomesh.studies.line import FORMS, LOSSLESS, OURS, PAIRS, PAPER, Line
+from heliomesh.studies.line import BY_SCENARIO, LOSSLESS, OURS, PAIRS, PAPER, SEARCHED, Line
 from heliomesh.studies.results import Against
 from heliomesh.studies.schemes import AGREE_SLOTS, BESIDE_TUNED, COUPLED, IDEALS, RIVALS, SEPARATE, tuned_schemes
 from heliomesh.tasks.footprint import update_bits
@@ -151,16 +151,14 @@ THREE_PARTITIONS = {**PARTITIONS, "Dir(0.1)": SKEWED}
 @experiment("Accuracy over slots, CIFAR-10", PAIRS, of_paper="Fig. 3")
 def accuracy_cifar10(quick: bool, task: Task = CIFAR10) -> list[Line]:
     """Accuracy against slots on CIFAR-10 with ResNet-18, i.i.d. and Dir(0.8), all schemes."""
-    schemes = [*PAPER, *OURS, LOSSLESS]
-    if task is _AS_CNN:  # its literal form had the default γ
-        schemes = [replace(one, options={k: v for k, v in one.options.items() if k != "gamma"}) for one in schemes]
-    return task.grid(quick, schemes, PARTITIONS)
+    return task.grid(quick, (*PAPER, *OURS, LOSSLESS), PARTITIONS)
 
 
 @experiment("Accuracy over slots, Fashion-MNIST", PAIRS, of_paper="Fig. 2")
 def accuracy_fashion_mnist(quick: bool) -> list[Line]:
     """Accuracy against slots on Fashion-MNIST, i.i.d. and Dir(0.8), all schemes."""
-    return FASHION_MNIST.grid(quick, (*PAPER, *OURS, LOSSLESS), PARTITIONS)
+    searched = Scheme(SEARCHED, "decentralized", BY_SCENARIO[SEARCHED] | {"hops": 2})
+    return FASHION_MNIST.grid(quick, (*PAPER, searched, *OURS, LOSSLESS), PARTITIONS)
 
 
 def _order_of_schemes(quick: bool, variants: Mapping[str, Changes]) -> list[Line]:
@@ -233,7 +231,9 @@ def battery(quick: bool) -> list[Line]:
 
 def _with_whole_panel(quick: bool, settings: Mapping[str, Changes]) -> dict[str, Changes]:
     """Settings on `ring10`, and the same with the paper's panel, twice as large."""
-    whole = {} if quick else {f"{name}, 25 cm²".removeprefix(", "): {**own, **_PANEL} for name, own in settings.items()}
+    whole = (
+        {} if quick else {f"{name}, 25 cm²".removeprefix(", "): {**own, **_PANEL} for name, own in settings.items()}
+    )
     return {**settings, **whole}
 
 
@@ -243,7 +243,7 @@ def _forms(quick: bool, option: str, values: Sequence[int], settings: Mapping[st
         FASHION_MNIST.line(quick, Scheme(label, "decentralized", options), setting, _PAPER, changes, place=value)
         for setting, changes in _with_whole_panel(quick, settings).items()
         for value in values
-        for label, options in ((label, form | {"hops": 2, option: value}) for label, form in FORMS.items())
+        for label, options in ((label, form | {"hops": 2, option: value}) for label, form in BY_SCENARIO.items())
     ]
 
 
@@ -281,7 +281,7 @@ def defaults(quick: bool) -> list[Line]:
     """
     found = []
     for rounds in (5,) if quick else (5, 20):
-        literal = FORMS["proposal, literal"] | {"hops": 2, "rounds": rounds}
+        literal = BY_SCENARIO[SEARCHED] | {"hops": 2, "rounds": rounds}
         schemes = [Scheme(label, "decentralized", {**literal, **default}) for label, default in _DEFAULTS.items()]
         found += FASHION_MNIST.grid(quick, schemes, _with_whole_panel(quick, {f"R = {rounds}": DIRICHLET}))
     return found
@@ -327,15 +327,17 @@ CHANGES: Mapping[str, tuple[str, str]] = {  # from one to the other
 
 @experiment("The parts of planning for learning, Fashion-MNIST", label_of(frozenset()), shared=True)
 def parts(quick: bool) -> list[Line]:
-    """What are the aggregation rule, separate actions, an agreement phase and the plan worth, each on its own?"""
+    """What are the aggregation rule, separate actions, an agreement phase and the plan worth, each on its own?
+
+    On `ring10`; planners as shipped.
+    """
     subsets = [frozenset(some) for size in range(len(CHANGES) + 1) for some in combinations(CHANGES, size)]
     found = []
-    for name, setting, changes, partition in settings_of_networks(quick):
-        for made in subsets if name == "ring10" else ():
-            rule, actions, _, planner = (pair[one in made] for one, pair in CHANGES.items())
-            terms = {"learning.aggregation": rule, "energy.actions": actions}
-            scheme = Scheme(label_of(made), planner, {}, terms, AGREE_SLOTS if "agreement" in made else 0)
-            found.append(FASHION_MNIST.line(quick, scheme, setting, changes, partition))
+    for (setting, partition), made in product(THREE_PARTITIONS.items(), subsets):
+        rule, actions, _, planner = (pair[one in made] for one, pair in CHANGES.items())
+        terms = {"learning.aggregation": rule, "energy.actions": actions}
+        scheme = Scheme(label_of(made), planner, {}, terms, AGREE_SLOTS if "agreement" in made else 0)
+        found.append(FASHION_MNIST.line(quick, scheme, f"ring10, {setting}", partition))
     return found
 
 

@@ -16,7 +16,10 @@ from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Execution
 from heliomesh.scenario.scenario import Scenario
 
-FORMS: dict[str, dict[str, Any]] = {"proposal": {}, "proposal, literal": {"form": "literal", "gamma": "searched"}}
+FORMS: dict[str, dict[str, Any]] = {"proposal": {}, "proposal, literal": {"form": "literal"}}
+# the literal form at a γ of its own for every scenario, R and k
+SEARCHED = "proposal, literal, γ searched"
+BY_SCENARIO: dict[str, dict[str, Any]] = {"proposal": {}, SEARCHED: {"form": "literal", "gamma": "searched"}}
 PAPER = (
     Scheme("centralized", "centralized"),
     *(Scheme(label, "decentralized", form | {"hops": 2}) for label, form in FORMS.items()),
@@ -33,6 +36,7 @@ PAIRS = (
     ("proposal", "uncoordinated"),
     ("proposal", "proposal, literal"),
     ("proposal, literal", "myopic (SCA)"),
+    (SEARCHED, "myopic (SCA)"),
     ("receiver", "myopic (SCA)"),
 )
 LOSSLESS = Scheme(IDEAL, IDEAL)

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.jobs.job import MACHINE, Job
+from heliomesh.jobs.job import MACHINE, PLANNER_VERSION, Job
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run, TrainingError
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.model.workload import compute_joule
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.line import Line
@@ -104,6 +106,12 @@ class Result:
         return self.final("spent_joule") - slots_trained * compute[0]
 
     @property
+    def is_outdated(self) -> bool:
+        """Whether an earlier version of the planner planned the runs."""
+        now = self.line.jobs(TrainSettings())[0].identity().get(PLANNER_VERSION)
+        return bool(now != self.runs[0].provenance["identity"].get(PLANNER_VERSION))
+
+    @property
     def computed_with(self) -> str:
         """Versions of what computed the runs, and the processor; an empty text where they do not say it."""
         versions, machine = (self.runs[0].provenance.get(name) for name in ("versions", "machine"))
@@ -126,16 +134,21 @@ def result_of(line: Line, runs: Sequence[Run]) -> Result:
 
 
 def stored_runs(store: Store, jobs: Sequence[Job]) -> list[Run] | None:
-    """The runs of a line if all are there: as asked for or, failing that, all trained on one other machine."""
+    """The runs of a line if all are there: as asked for or, failing that, all made in one other way.
+
+    That is trained on another machine, or planned by an earlier version of the planner; the latest that there is.
+    """
     if all(store.has(job) for job in jobs):
         return store.runs(jobs)
-    # by what they were trained on, and with which versions where their identities have them
-    ways = [
-        {tuple(str(run.provenance["identity"].get(part)) for part in MACHINE): run for run in runs}
-        for runs in (store.packs.alike(job.identity()) for job in jobs)
-    ]
+    ways = [{_way(run): run for run in store.packs.alike(job.identity())} for job in jobs]
     shared = sorted(set.intersection(*map(set, ways)))
     return [way[shared[0]] for way in ways] if shared else None
+
+
+def _way(run: Run) -> tuple[Any, ...]:
+    """How a run was made: the version of the planner, later ones first, then on what it was trained."""
+    identity = run.provenance["identity"]
+    return -identity.get(PLANNER_VERSION, 0), *(str(identity.get(part)) for part in MACHINE)
 
 
 @dataclass(frozen=True)
