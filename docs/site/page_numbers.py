@@ -319,19 +319,20 @@ def hops() -> list[str]:
 
 
 def rounds() -> list[str]:
-    """Gains over no round, and update losses, of both forms."""
-    forms = ("proposal", SEARCHED)
+    """Gains over no round of both forms with both panels, and update losses with the smaller one."""
+    forms = [f"{panel}{form}" for panel in ("", "25 cm², ") for form in ("proposal", SEARCHED)]
     lines = [
         [str(r)]
         + [cell("rounds", f"{form}: {r} against 0", "over the run") for form in forms]
-        + [cell("rounds", f"* / {form} / {r}", "update loss") for form in forms]
+        + [cell("rounds", f" / {form} / {r}", "update loss") for form in ("proposal", SEARCHED)]
         for r in (0, 1, 2, 5, 10, 20)
     ]
-    return table("R | default form | literal, γ searched | update loss, default | update loss, literal", lines)
+    head = "R | default form | literal, γ searched | default form, 25 cm² | literal, γ searched, 25 cm²"
+    return table(f"{head} | update loss, default | update loss, literal", lines)
 
 
 def defaults() -> list[str]:
-    """The literal form's defaults out of sight at γ = 100, R = 5."""
+    """The literal form's defaults out of sight, each at a γ of its own."""
     names = {
         "idle, empty battery": "idle, empty battery",
         "idle, worst gain": "idle, worst gain (the median of two)",
@@ -339,12 +340,13 @@ def defaults() -> list[str]:
         "low power, full battery": "sending at low power",
         "high power, full battery": "sending at high power",
     }
-    rows_of = {name: f"{name} against idle, full battery" for name in names}
+    settings = ("R = 5", "R = 20", "R = 5, 25 cm²", "R = 20, 25 cm²")
     lines = [
-        [names[name], cell("defaults", row, "over the run"), cell("defaults", row, "at the end")]
-        for name, row in rows_of.items()
+        [shown_as]
+        + [cell("defaults", f"{one}: {name} against idle, full battery", "over the run") for one in settings]
+        for name, shown_as in names.items()
     ]
-    return table("default | over the run | at the end", lines)
+    return table(f"default | {' | '.join(settings)}", lines)
 
 
 def _copied(source: str, columns: Mapping[str, str]) -> list[str]:

@@ -142,7 +142,13 @@ def figures(asked: Sequence[Experiment], store: Store, quick: bool, training: Tr
 def _figure(one: Experiment, store: Store, quick: bool, training: TrainSettings) -> Figure:
     lines = one.lines(quick)
     found = [(line, stored_runs(store, line.jobs(training))) for line in lines]
-    results = tuple(result_of(line, runs) for line, runs in found if runs is not None)
+    results = [result_of(line, runs) for line, runs in found if runs is not None]
+    for number, own in enumerate(results):  # schemes are compared as one version of their planner plans them
+        least = min(
+            other.planner_version for other in results if other.line.scheme.planner == own.line.scheme.planner
+        )
+        if own.planner_version > least and (runs := stored_runs(store, own.line.jobs(training), least)):
+            results[number] = result_of(own.line, runs)
     absent = tuple(line for line, runs in found if runs is None)
     title = f"{one.title} (quick version, {lines[0].scenario.learning.dataset})" if quick else one.title
-    return Figure(one.name, title, one.place, one.against, results, absent, one.radio, one.shared)
+    return Figure(one.name, title, one.place, one.against, tuple(results), absent, one.radio, one.shared)

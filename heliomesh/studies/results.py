@@ -108,8 +108,13 @@ class Result:
     @property
     def is_outdated(self) -> bool:
         """Whether an earlier version of the planner planned the runs."""
-        now = self.line.jobs(TrainSettings())[0].identity().get(PLANNER_VERSION)
-        return bool(now != self.runs[0].provenance["identity"].get(PLANNER_VERSION))
+        now = self.line.jobs(TrainSettings())[0].identity().get(PLANNER_VERSION, 0)
+        return bool(now != self.planner_version)
+
+    @property
+    def planner_version(self) -> int:
+        """The version of the planner that planned the runs."""
+        return int(self.runs[0].provenance["identity"].get(PLANNER_VERSION, 0))
 
     @property
     def computed_with(self) -> str:
@@ -133,15 +138,16 @@ def result_of(line: Line, runs: Sequence[Run]) -> Result:
     return Result(line, tuple(runs))
 
 
-def stored_runs(store: Store, jobs: Sequence[Job]) -> list[Run] | None:
+def stored_runs(store: Store, jobs: Sequence[Job], latest: int | None = None) -> list[Run] | None:
     """The runs of a line if all are there: as asked for or, failing that, all made in one other way.
 
-    That is trained on another machine, or planned by an earlier version of the planner; the latest that there is.
+    That is trained on another machine, or planned by an earlier version of the planner: by the latest that there is,
+    or the latest up to one.
     """
-    if all(store.has(job) for job in jobs):
+    if latest is None and all(store.has(job) for job in jobs):
         return store.runs(jobs)
     ways = [{_way(run): run for run in store.packs.alike(job.identity())} for job in jobs]
-    shared = sorted(set.intersection(*map(set, ways)))
+    shared = sorted(way for way in set.intersection(*map(set, ways)) if latest is None or -way[0] <= latest)
     return [way[shared[0]] for way in ways] if shared else None
 
 
