@@ -15,6 +15,7 @@ from scipy import stats
 
 import heliomesh as hm
 from heliomesh.jobs.job import IDEAL
+from heliomesh.slot.agreement import agreed
 from heliomesh.slot.learning_model import LearningModel
 from heliomesh.studies.line import Line
 
@@ -34,7 +35,8 @@ def progress(problem: hm.Problem, trace: hm.Trace) -> float:
 def simulated(line: Line) -> tuple[float, float]:
     """Slots trained and progress of a line, means over devices and seeds."""
     problem = hm.build(line.scenario)
-    trace = hm.simulate(problem, hm.plan(problem, line.scheme.planner, **line.scheme.options), line.num_seeds)
+    plan = agreed(problem, hm.plan(problem, line.scheme.planner, **line.scheme.options), line.scheme.agree)
+    trace = hm.simulate(problem, plan, line.num_seeds)
     return float(trace.scheduled.sum(1).mean()), progress(problem, trace)
 
 
