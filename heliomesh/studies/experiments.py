@@ -233,7 +233,9 @@ def battery(quick: bool) -> list[Line]:
 
 def _with_whole_panel(quick: bool, settings: Mapping[str, Changes]) -> dict[str, Changes]:
     """Settings on `ring10`, and the same with the paper's panel, twice as large."""
-    whole = {} if quick else {f"{name}, 25 cm²".removeprefix(", "): {**own, **_PANEL} for name, own in settings.items()}
+    whole = (
+        {} if quick else {f"{name}, 25 cm²".removeprefix(", "): {**own, **_PANEL} for name, own in settings.items()}
+    )
     return {**settings, **whole}
 
 
