@@ -29,26 +29,6 @@ def points(*coordinates, names=()):
     return json.dumps({"type": "FeatureCollection", "features": features})
 
 
-def graphml(nodes, edges, kind="double", directed=False):
-    keys = sorted({key for _, attributes in nodes for key in attributes})
-    lines = [f'<key id="{key}" for="node" attr.name="{key}" attr.type="{kind}"/>' for key in keys]
-    lines.append(f'<graph edgedefault="{"directed" if directed else "undirected"}">')
-    for name, attributes in nodes:
-        data = "".join(f'<data key="{key}">{value}</data>' for key, value in attributes.items())
-        lines.append(f'<node id="{name}">{data}</node>')
-    lines += [f'<edge source="{a}" target="{b}"/>' for a, b in edges]
-    head = '<?xml version="1.0" encoding="UTF-8"?>\n<graphml xmlns="http://graphml.graphdrawing.org/xmlns">'
-    return "\n".join([head, *lines, "</graph></graphml>"])
-
-
-TRIANGLE = graphml(
-    [
-        ("roof", {"x_metre": 0, "y_metre": 0}),
-        ("gate", {"x_metre": 100, "y_metre": 0}),
-        ("barn", {"x_metre": 100, "y_metre": 120.5}),
-    ],
-    [("roof", "gate"), ("barn", "gate")],
-)
 METRES = ((0.0, 0.0), (100.0, 0.0), (100.0, 120.5))
 NAMES = ("roof", "gate", "barn")
 
@@ -61,9 +41,6 @@ NAMES = ("roof", "gate", "barn")
         (".csv", CSV.replace(",", ";").replace(".", ","), Places(METRES, NAMES)),
         (".csv", "y_metre,note,x_metre\n0,a,0\n0,b,100\n120.5,c,100\n", Places(METRES)),
         (".csv", 'name,x_metre,y_metre\n"roof, south",1,2\n\n', Places(((1.0, 2.0),), ("roof, south",))),
-        (".graphml", TRIANGLE, Places(METRES, NAMES, ((0, 1), (1, 2)))),
-        (".GRAPHML", TRIANGLE.replace("undirected", "directed"), Places(METRES, NAMES, ((0, 1), (1, 2)))),
-        (".graphml", TRIANGLE.replace("double", "string"), Places(METRES, NAMES, ((0, 1), (1, 2)))),
     ],
 )
 def test_what_is_written_is_read(suffix, text, expected):
@@ -143,33 +120,7 @@ WRONG = [
     (".geojson", points([1, 2], [3, float("nan")]), "expected a number for latitude in feature 1, actual value nan"),
     (".geojson", points([1, 2], [1, 2]), "expected places that differ, actual: features 0 and 1 are the same"),
     (".geojson", "[" * 100_000, "expected GeoJSON, actual"),
-    (".graphml", "<graphml", "expected GraphML, actual"),
-    (".graphml", "<html></html>", "expected GraphML, actual"),
-    (".graphml", graphml([], []), "expected at least one place, actual number 0"),
-    (
-        ".graphml",
-        graphml([("a", {}), ("b", {})], [("a", "b")]),
-        "expected attributes x_metre and y_metre, or latitude and longitude of node 'a', actual attributes none",
-    ),
-    (
-        ".graphml",
-        graphml([("a", {"x_metre": 1, "y_metre": 2}), ("b", {"x_metre": 1})], []),
-        "expected a number for y_metre in node 'b', actual value missing",
-    ),
-    (
-        ".graphml",
-        graphml([("a", {"x_metre": "north", "y_metre": 2})], [], kind="string"),
-        "expected a number for x_metre in node 'a', actual value 'north'",
-    ),
-    (".graphml", TRIANGLE.replace("120.5", "wide"), "expected GraphML, actual"),
-    (
-        ".graphml",
-        graphml([("a", {"latitude": 95, "longitude": 2})], []),
-        "from -90 to 90 for latitude in node 'a', actual value 95",
-    ),
-    (".graphml", TRIANGLE.replace("120.5", "0"), "actual: nodes 'gate' and 'barn' are the same"),
-    (".graphml", TRIANGLE.replace('target="gate"', 'target="roof"', 1), "expected links between two devices, actual"),
-    (".txt", "1 2", "expected a name that ends in .csv, .geojson, .json or .graphml, actual ending '.txt'"),
+    (".txt", "1 2", "expected a name that ends in .csv, .geojson or .json, actual ending '.txt'"),
     ("", "1 2", "actual ending ''"),
 ]
 
@@ -239,14 +190,6 @@ def test_places_replace_the_graph_of_any_scenario(folder):
     assert build_topology(back).num_edges == 6
 
 
-def test_links_of_a_graphml_file_are_the_links_unless_another_way_is_named(folder):
-    (folder / "graph.graphml").write_text(TRIANGLE, encoding="utf-8")
-    listed = scenario_in(folder, "places_file = 'graph.graphml'\nlink_metre = 110.0")
-    assert build_topology(listed).neighbours == ((1,), (0, 2), (1,))
-    near = scenario_in(folder, "places_file = 'graph.graphml'\nlinks = 'radius'\nlink_metre = 160.0")
-    assert build_topology(near).neighbours == ((1, 2), (0, 2), (0, 1))
-
-
 @pytest.mark.parametrize(
     ("network", "field", "said"),
     [
@@ -259,7 +202,6 @@ def test_links_of_a_graphml_file_are_the_links_unless_another_way_is_named(folde
             "network.positions_metre",
             "expected a value here or in network.places_file, not in both, actual number 2",
         ),
-        ("places_file = 'graph.graphml'\nedges = [[0, 1]]", "network.edges", "actual number 2"),
         (
             "places_file = 'data/places.csv'\ndevices = 4",
             "network.devices",
@@ -291,7 +233,6 @@ def test_links_of_a_graphml_file_are_the_links_unless_another_way_is_named(folde
 )
 def test_wrong_places_of_a_scenario_are_one_sentence(folder, network, field, said):
     (folder / "data" / "bad.csv").write_text("x_metre,y_metre\n1,b\n", encoding="utf-8")
-    (folder / "graph.graphml").write_text(TRIANGLE, encoding="utf-8")
     with pytest.raises(ScenarioError) as caught:
         scenario_in(folder, network)
     assert caught.value.field == field

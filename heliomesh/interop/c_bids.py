@@ -41,11 +41,7 @@ class BidHeader:
     @cached_property
     def _own(self) -> Own:
         """What the device knows, with its neighbours only."""
-        own, there = self.policy.own, self.policy.table.present[self.number]
-        by_neighbour = {"weight", "share", "arrival", "place", "hears"}
-        rows = {name: part[self.number] for name, part in zip(Own._fields, own, strict=True)}
-        rows["hears"] = rows["hears"][:, there]
-        return Own(**{name: row[there] if name in by_neighbour else row for name, row in rows.items()})
+        return Own(**self.policy.part_of(self.number))
 
     @property
     def _degree(self) -> int:
@@ -79,8 +75,7 @@ class BidHeader:
         policy, own, terms = self.policy, self._own, self.policy.terms
         problem, (rows, row_of_slot) = policy.problem, self._rows
         sites = problem.sites_into(self.number)
-        edges = range(*problem.topology.edge_start[self.number : self.number + 2].tolist())
-        site = [sites.index(int(problem.channel.site_of_edge[edge])) for edge in edges]
+        site = [sites.index(one) for one in problem.site_of_neighbour(self.number)]
         weights = [policy.bias_weight_in(slot) for slot in range(problem.slots)]
         return [
             Constants("power", 8, terms.action_power.tolist(), "power of each action"),

@@ -30,8 +30,8 @@ class Measuring:
     def __init__(self, problem: Problem, device: int) -> None:
         law = problem.harvest.law
         self._problem, self._device = problem, device
-        self._edges = range(*problem.topology.edge_start[device : device + 2].tolist())  # links into the device
-        self._num_channel_cuts = problem.channel.levels - 1 if self._edges else 0
+        self._degree = len(problem.topology.neighbours[device])
+        self._num_channel_cuts = problem.channel.levels - 1 if self._degree else 0
         told = getattr(problem.scenario.harvest, "forecast", None) is not None  # by nothing that can be measured
         self._num_weathers = math.isqrt(law.num_weather) if told else law.num_weather
         self._num_forecasts = law.num_weather // self._num_weathers  # that go with each weather
@@ -59,16 +59,17 @@ class Measuring:
 
     def _channel_constants(self) -> list[Constants]:
         """A level's largest loss, from the second level on, and the levels' places among those of the device."""
-        problem, edges = self._problem, list(self._edges)
-        gain: Floats = np.outer(problem.link.path_gain.cpu().numpy()[edges], level_cuts(problem.scenario))
+        problem, edges = self._problem, self._problem.topology.edges_into(self._device)
+        gain: Floats = np.outer(problem.link.path_gain[edges].cpu().numpy(), level_cuts(problem.scenario))
         hundredths = np.floor(100 * (-10 * np.log10(np.maximum(gain, 1e-300)))).clip(-_LOSS_ZERO, _LOSS_ZERO - 1)
         losses = (hundredths.astype(int) + _LOSS_ZERO).ravel().tolist()
-        neighbours = [int(problem.topology.edge_sender[edge]) for edge in edges]
         own = problem.sites_into(self._device)
-        sites = [own.index(int(problem.channel.site_of_edge[edge])) for edge in edges]
+        sites = [own.index(one) for one in problem.site_of_neighbour(self._device)]
         return [
             Constants("loss_cut", 16, losses, "channel levels by neighbour: 32768 + loss in 0.01 dB"),
-            Constants("neighbour", 16, neighbours, "neighbours, in the order of their losses"),
+            Constants(
+                "neighbour", 16, problem.topology.neighbours[self._device], "neighbours, in the order of their losses"
+            ),
             Constants("neighbour_site", 8, sites, "which of the levels a neighbour's loss tells"),
         ]
 
@@ -93,7 +94,7 @@ class Measuring:
             "WEATHER_CUTS": self._num_weathers - 1,
         }
         if self._num_channel_cuts:
-            found["NEIGHBOURS"] = len(self._edges)
+            found["NEIGHBOURS"] = self._degree
         if self._num_weathers > 1:
             found |= {"WEATHER_SLOTS": len(self._phase_of_slot), "FORECASTS": self._num_forecasts}
         return found

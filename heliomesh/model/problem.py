@@ -193,10 +193,13 @@ class Problem:
         """Whether stored energy pays for an action and the slot's drain; (..., device) → (..., device, action)."""
         return self.battery.affordable(battery_joule, self.actions.needed_joule)
 
+    def site_of_neighbour(self, receiver: int) -> list[int]:
+        """Sites of the links into a receiver, by neighbour."""
+        return self.channel.site_of_edge[self.topology.edges_into(receiver)].tolist()
+
     def sites_into(self, receiver: int) -> tuple[int, ...]:
         """Sites of the links into a receiver, each once."""
-        start, stop = self.topology.edge_start[receiver : receiver + 2]
-        return tuple(dict.fromkeys(self.channel.site_of_edge[start:stop].tolist()))
+        return tuple(dict.fromkeys(self.site_of_neighbour(receiver)))
 
     def heard_by(self, receiver: int) -> tuple[int, ...]:
         """Devices whose actions decide what a receiver gets: its neighbours, and itself under half duplex."""

@@ -56,6 +56,10 @@ class Topology:
         counts = np.bincount(self.edge_receiver, minlength=self.num_devices)
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
+    def edges_into(self, receiver: int) -> slice:
+        """Edges into a receiver, in the order of its neighbours."""
+        return slice(*self.edge_start[receiver : receiver + 2].tolist())
+
     @cached_property
     def reverse_edge(self) -> Integers:
         """Index of the edge in the other direction; shape (edge,)."""

@@ -35,43 +35,13 @@ def explained(errors: list[ErrorDetails], prefix: str, model: type[BaseModel]) -
     first = next((error for error in errors if error["type"] == "extra_forbidden"), errors[0])
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
-        in_our_unit = _in_our_unit(name, model)
-        wanted = f"expected {in_our_unit}, actual key {shortened(name)}" if in_our_unit else None
-        return ScenarioError(joined(prefix, name), wanted or one_of(sorted(model.model_fields), "key", name))
+        return ScenarioError(joined(prefix, name), one_of(sorted(model.model_fields), "key", name))
     own = [error for error in errors if error["loc"][0] == name]
     deepest = max(own, key=lambda error: len(_indices(error)))
     place = _indices(deepest)
     expected = ", or ".join(_expected(error) for error in own if _indices(error) == place)
     actual = "missing" if deepest["type"] == "missing" else shortened(deepest["input"])
     return ScenarioError(joined(prefix, name, *map(str, place)), f"expected {expected}, actual value {actual}")
-
-
-# units that people write in place of ours: ours, and the way there
-_CONVERSIONS = {
-    "mah": ("joule", "mAh × volt × 3.6"),
-    "ah": ("joule", "Ah × volt × 3600"),
-    "wh": ("joule", "Wh × 3600"),
-    "mwh": ("joule", "mWh × 3.6"),
-    "mj": ("joule", "mJ / 1000"),
-    "mw": ("watt", "mW / 1000"),
-    "dbm": ("watt", "10^(dBm / 10) / 1000"),
-    "m2": ("cm2", "m² × 10,000"),
-    "mm2": ("cm2", "mm² / 100"),
-    "ms": ("second", "ms / 1000"),
-    "minute": ("second", "minutes × 60"),
-    "hour": ("second", "hours × 3600"),
-    "day": ("second", "days × 86,400"),
-    "mhz": ("hz", "MHz × 1,000,000"),
-    "km": ("metre", "km × 1000"),
-}
-
-
-def _in_our_unit(name: str, model: type[BaseModel]) -> str | None:
-    """The field that a key in another unit means, and how to convert; None for other keys."""
-    quantity, _, unit = name.lower().rpartition("_")
-    ours, conversion = _CONVERSIONS.get(unit, ("", ""))
-    field = f"{quantity}_{ours}"
-    return f"{field} = {conversion}" if field in model.model_fields else None
 
 
 def _indices(error: ErrorDetails) -> tuple[int, ...]:

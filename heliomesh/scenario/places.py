@@ -1,8 +1,7 @@
-"""Places in a scenario, and files of them: where devices stand, what they are called, and who is linked.
+"""Places in a scenario, and files of them: where devices stand, and what they are called.
 
     .csv               columns x_metre and y_metre, or latitude and longitude, and perhaps name; others are ignored
     .geojson, .json    a FeatureCollection of Points, with the property name where a place has one
-    .graphml           nodes with attributes as in a table, called by name or else id; its edges are the links
 
 Degrees become metres on a plane that touches the earth at the places' mean (equirectangular projection):
 
@@ -14,7 +13,7 @@ Within 10 km of the mean and up to 70° of latitude, distances are within one pe
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from heliomesh.scenario.files import read_text
 _EARTH_METRE = 6_371_008.8  # mean radius of the earth, (2a + b) / 3 of WGS 84
 _METRES, _DEGREES = ("x_metre", "y_metre"), ("latitude", "longitude")
 _LARGEST = {"x_metre": 1e9, "y_metre": 1e9, "latitude": 90.0, "longitude": 180.0}
-_ENDINGS = ".csv, .geojson, .json or .graphml"
 
 OF_GRAPH = ("topology", "devices", "edges", "positions_metre", "names", "links")  # what new places replace
 
@@ -40,13 +38,11 @@ def placed(network: Mapping[str, Any]) -> dict[str, Any]:
             read = read_places(read_text(field, file), Path(file).suffix)
         except TableError as error:
             raise ScenarioError(field, str(error)) from None
-        edges = read.links if given.get("links") in (None, "list") else None
-        found = {"positions_metre": read.positions_metre, "names": read.names, "edges": edges}
-        for name, value in found.items():
+        for name, value in asdict(read).items():
             twice = value is not None and given.get(name) is not None
             refuse(twice, f"network.{name}", f"a value here or in {field}, not in both", "number 2")
+            given |= {} if value is None else {name: value}
         del given["places_file"]
-        given |= {name: value for name, value in found.items() if value is not None}
     positions = given.get("positions_metre")
     if isinstance(positions, list | tuple) and positions:
         return {"topology": "places", "devices": len(positions), **given}
@@ -59,7 +55,6 @@ class Places:
 
     positions_metre: tuple[Pair, ...]  # x to the east and y to the north
     names: tuple[str, ...] | None = None
-    links: tuple[tuple[int, int], ...] | None = None  # each once, sorted; None: the file does not list any
 
 
 @dataclass(frozen=True)
@@ -78,14 +73,10 @@ def read_places(text: str, suffix: str) -> Places:
             return _places(*_table(text))
         case ".geojson" | ".json":
             return _places(_features(text), _DEGREES)
-        case ".graphml":
-            return _graph(text)
-    raise TableError(f"expected a name that ends in {_ENDINGS}, actual ending {suffix!r}")
+    raise TableError(f"expected a name that ends in .csv, .geojson or .json, actual ending {suffix!r}")
 
 
-def _places(
-    rows: Sequence[_Row], columns: tuple[str, str], links: tuple[tuple[int, int], ...] | None = None
-) -> Places:
+def _places(rows: Sequence[_Row], columns: tuple[str, str]) -> Places:
     """Rows checked, in metres."""
     if not rows:
         raise TableError("expected at least one place, actual number 0")
@@ -93,7 +84,7 @@ def _places(
     _check_distinct(pairs, [row.where for row in rows])
     # JSON may escape halves of characters, which no file of ours could hold
     names = tuple("" if row.name is None else str(row.name).encode(errors="replace").decode() for row in rows)
-    return Places(tuple(_metres(pairs) if columns == _DEGREES else pairs), names if any(names) else None, links)
+    return Places(tuple(_metres(pairs) if columns == _DEGREES else pairs), names if any(names) else None)
 
 
 def _number(row: _Row, column: str) -> float:
@@ -137,14 +128,14 @@ def _metres(degrees: Sequence[Pair]) -> list[Pair]:
     ]
 
 
-def _columns(known: Sequence[str], kind: str, where: str = "") -> tuple[str, str]:
-    """The two columns (or attributes) that say where places are."""
+def _columns(known: Sequence[str]) -> tuple[str, str]:
+    """The two columns that say where places are."""
     there = [pair for pair in (_METRES, _DEGREES) if set(pair) <= set(known)]
     if len(there) != 1:
         only = "not both, " if there else ""
         raise TableError(
-            f"expected {kind} x_metre and y_metre, or latitude and longitude{where}, {only}"
-            f"actual {kind} {', '.join(known)[:80] or 'none'}"
+            f"expected columns x_metre and y_metre, or latitude and longitude, {only}"
+            f"actual columns {', '.join(known)[:80] or 'none'}"
         )
     return there[0]
 
@@ -158,7 +149,7 @@ def _table(text: str) -> tuple[list[_Row], tuple[str, str]]:
     if len(set(heading)) < len(heading):
         raise TableError(f"expected every column once, actual columns {', '.join(heading)[:80]}")
     named = [(number, dict(zip(heading, cells, strict=False))) for number, cells in lines[1:]]
-    return [_Row(f"line {line}", values, values.get("name")) for line, values in named], _columns(heading, "columns")
+    return [_Row(f"line {line}", values, values.get("name")) for line, values in named], _columns(heading)
 
 
 def _features(text: str) -> list[_Row]:
@@ -193,24 +184,3 @@ def _kind(data: object) -> str:
     if isinstance(data, dict):
         return f"type {data.get('type')!r:.60}"
     return "value missing" if data is None else f"value {data!r:.60}"
-
-
-def _graph(text: str) -> Places:
-    """Nodes and edges of a GraphML graph; the direction of edges does not matter."""
-    import networkx as nx  # slow to import and needed here only
-
-    try:
-        graph: Any = nx.parse_graphml(text)
-    except Exception as error:  # a damaged file may raise anything, even StopIteration
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise TableError(f"expected GraphML, actual: {reason:.100}") from None
-    nodes = list(graph.nodes(data=True))
-    number = {node: index for index, (node, _) in enumerate(nodes)}
-    ends = ((number[a], number[b]) for a, b in graph.edges())
-    links = tuple(sorted({(min(pair), max(pair)) for pair in ends}))
-    loop = next((nodes[a][0] for a, b in links if a == b), None)
-    if loop is not None:
-        raise TableError(f"expected links between two devices, actual: one from {loop!r} to itself")
-    rows = [_Row(f"node {node!r}", values, values.get("name", node)) for node, values in nodes]
-    columns = _columns(list(rows[0].values), "attributes", f" of {rows[0].where}") if rows else _METRES
-    return _places(rows, columns, links)

@@ -61,7 +61,7 @@ class Network(Section):
     )
     places_file: str | None = Field(
         None,
-        description="CSV, GeoJSON or GraphML file of places; what it holds becomes positions_metre, names and edges",
+        description="CSV or GeoJSON file of places; what it holds becomes positions_metre and names",
     )
     names: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
         None, description="places: what devices are called where they are shown; decides nothing"

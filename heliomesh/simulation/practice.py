@@ -7,7 +7,8 @@ with the values found. The rate at which averaging lowers bias comes from there 
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal, Self, TypeVar
@@ -220,7 +221,7 @@ def practised(context: PlannerContext[OptionsT], start: Preparation, policy: Lea
     for number in range(options.passes):
         practice = Practice(policy)
         steps = practice.play(options.practice)
-        _exhaust(context.track(steps, f"practice {number + 1}", practice.problem.slots))
+        deque(context.track(steps, f"practice {number + 1}", practice.problem.slots), maxlen=0)  # plays them all
         values, kept = opportunity_values(paying, -opportunities(practice, context.rng)), practice.kept
         policy = replace(policy, bias_weight=start.bias_weights(kept), values=policy.held(values)).taught_by(practice)
     return policy, f"a slot's averaging leaves {kept:.2f} of the bias, whose weight is {policy.bias_weight[0]:.3g}"
@@ -229,7 +230,7 @@ def practised(context: PlannerContext[OptionsT], start: Preparation, policy: Lea
 def forecast(context: PlannerContext[OptionsT], policy: Learners) -> float:
     """What the learning model makes of practice episodes at their end, S − λ_t B: the mean over devices, in slots."""
     practice = Practice(policy)
-    _exhaust(practice.play(context.options.practice))
+    deque(practice.play(context.options.practice), maxlen=0)
     if practice.last is None:  # an episode of one slot
         return 0.0
     return float((practice.last.progress - policy.bias_weight[-1] * practice.last.bias).mean())
@@ -243,11 +244,6 @@ def _paying(problem: Problem, policy: Learners) -> Problem:
     losses = problem.battery.losses
     losses = replace(losses, drain_joule=losses.drain_joule + talk_joule(problem, talk))
     return with_battery(problem, replace(problem.battery, losses=losses))
-
-
-def _exhaust(items: Iterable[object]) -> None:
-    for _ in items:
-        pass
 
 
 def opportunities(practice: Practice, rng: np.random.Generator) -> Tensor:

@@ -44,7 +44,6 @@ Tensors may have any axes before those that are named; a device alone has none, 
 """
 
 import struct
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -91,8 +90,7 @@ class Grant(NamedTuple):
     worth: Tensor  # (..., power); 0 at power 0
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(NamedTuple):
     """What all devices know from the start."""
 
     action_power: Tensor  # (action,) number of the action's power, powers rising from 0

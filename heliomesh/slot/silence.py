@@ -20,21 +20,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heliomesh.slot.bids import (
-    BARRED,
-    NOBODY,
-    SHARE_BITS,
-    Account,
-    Bid,
-    Grant,
-    Listener,
-    Terms,
-    ahead_of,
-    bid,
-    choose,
-    grant,
-    rounded,
-)
+from heliomesh.slot import bids
+from heliomesh.slot.bids import SHARE_BITS, Account, rounded
 from heliomesh.slot.frame import FRAME_SLOTS
 from heliomesh.slot.learning_model import PULL_BITS
 
@@ -86,12 +73,12 @@ def remembered(
     apart = now.lean.unsqueeze(-2) - belief.believed
     believed = belief.believed + rounded(apart * moved.unsqueeze(-1), SHARE_BITS)
     believed = believed - rounded((direction.unsqueeze(-2) + believed) * _DRIFT, SHARE_BITS)
-    heard = ahead_of(told.progress, after.progress.unsqueeze(-1))
+    heard = bids.ahead_of(told.progress, after.progress.unsqueeze(-1))
     return Belief(torch.where(arrived, heard, ahead), torch.where(arrived.unsqueeze(-1), told.lean, believed))
 
 
 def choose_silently(
-    terms: Terms,
+    terms: bids.Terms,
     reach: Reach,
     slot: int,
     account: Account,
@@ -106,10 +93,10 @@ def choose_silently(
     direction (..., direction) and price (..., action) of the device, and which neighbours (..., neighbour) there are
     """
     barred = ~reach.may_send[..., slot % FRAME_SLOTS].unsqueeze(-1) & (terms.action_power > 0)
-    price = torch.where(barred, BARRED, price)
-    said, _ = bid(terms, account, direction, price)
+    price = torch.where(barred, bids.BARRED, price)
+    said, _ = bids.bid(terms, account, direction, price)
     ahead, heard = belief.ahead, there.expand_as(belief.ahead)
-    listener = Listener(
+    listener = bids.Listener(
         account.progress.unsqueeze(-1) + ahead,
         belief.believed,
         heard,
@@ -120,8 +107,8 @@ def choose_silently(
     )
     one = (*ahead.shape, 1)  # each neighbour hears one bid
     lean = said.lean[..., None, None, :].expand(*one, -1)
-    alone = Bid(said.progress[..., None, None].expand(one), said.power[..., None, None].expand(one), lean)
-    reckoned = grant(terms, listener, alone, heard.unsqueeze(-1), bias_weight)
-    own = Grant(torch.full_like(said.power, NOBODY), price.new_zeros(*said.power.shape, len(terms.harm)))
-    chosen, gains = choose(terms, price, own, reckoned, heard, torch.zeros_like(reckoned.place))
+    alone = bids.Bid(said.progress[..., None, None].expand(one), said.power[..., None, None].expand(one), lean)
+    reckoned = bids.grant(terms, listener, alone, heard.unsqueeze(-1), bias_weight)
+    own = bids.Grant(torch.full_like(said.power, bids.NOBODY), price.new_zeros(*said.power.shape, len(terms.harm)))
+    chosen, gains = bids.choose(terms, price, own, reckoned, heard, torch.zeros_like(reckoned.place))
     return chosen, torch.where(barred, 0, gains)

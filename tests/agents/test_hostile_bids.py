@@ -1,5 +1,7 @@
 """A compromised member that bids: nothing of it raises, and what no healthy device says isolates it."""
 
+import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from heliomesh.field.fleet.messages import Kind, Message, Packet
+from heliomesh.model.problem import Problem
 from tests.agents.network import LOUD, READY, bidding, deployed, small
 
 from heliomesh.field.agents.agent import Agent, installed  # isort: skip
@@ -137,9 +141,17 @@ def test_who_is_no_neighbour_bids_for_nobody(stage: Stage) -> None:
     assert not stage.take("bid", bid)
 
 
+def accepted(part: OwnBids, problem: Problem, changes: dict[str, Any]) -> bool:
+    """Whether an agent takes a part with changes, which comes in as JSON."""
+    with suppress(ValidationError):
+        return fits(OwnBids.model_validate_json(json.dumps(part.model_dump() | changes)), problem, 0)
+    return False
+
+
 def test_a_part_that_does_not_fit_is_refused(stage: Stage) -> None:
     part, problem = stage.part, stage.problem
     assert fits(part, problem, 0, part)
+    assert accepted(part, problem, {})
     full = int(battery_units(problem, problem.battery.capacity_joule)[0])
     shorter = tuple(tuple(row[: full >> part.point_bits] for row in rows) for rows in part.entries)
     wrong: list[dict[str, Any]] = [
@@ -156,7 +168,7 @@ def test_a_part_that_does_not_fit_is_refused(stage: Stage) -> None:
         {"place": (255, 0)},
     ]
     for changes in wrong:
-        assert not fits(part.model_copy(update=changes), problem, 0), changes
+        assert not accepted(part, problem, changes), changes
     fewer = part.model_copy(update={"direction": part.direction[:-1]})
     assert fits(fewer, problem, 0)
     assert not fits(fewer, problem, 0, part)  # neighbours speak of more

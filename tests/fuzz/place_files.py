@@ -1,4 +1,4 @@
-"""Files of places: tables, GeoJSON and GraphML."""
+"""Files of places: tables and GeoJSON."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.fuzz.mutation import Rng, spoiled_text, spoiled_tree
 def places(rng: Rng, originals: Path, place: Path) -> list[str]:
     """A file of up to eight places near each other, damaged, and a scenario that names it."""
     degrees = [(48 + 0.001 * rng.random(), 11 + 0.001 * rng.random()) for _ in range(rng.integers(1, 9))]
-    make, ending = ((_table, "csv"), (_features, "geojson"), (_graph, "graphml"))[rng.integers(3)]
+    make, ending = ((_table, "csv"), (_features, "geojson"))[rng.integers(2)]
     (place / f"places.{ending}").write_bytes(spoiled_text(rng, make(rng, degrees)))
     file = place / "scenario.toml"
     links = ("", "links = 'budget'\n", "links = 'list'\n", "allow_disconnected = true\n")[rng.integers(4)]
@@ -29,15 +29,3 @@ def _features(rng: Rng, degrees: list[tuple[float, float]]) -> str:
     features = [{"type": "Feature", "properties": {"name": "a"}, "geometry": point} for point in points]
     data = {"type": "FeatureCollection", "features": features}
     return json.dumps(spoiled_tree(rng, data) if rng.random() < 0.5 else data, default=str)
-
-
-def _graph(rng: Rng, degrees: list[tuple[float, float]]) -> str:
-    keys = "".join(
-        f'<key id="{key}" for="node" attr.name="{key}" attr.type="double"/>' for key in ("latitude", "longitude")
-    )
-    nodes = "".join(
-        f'<node id="n{number}"><data key="latitude">{a}</data><data key="longitude">{b}</data></node>'
-        for number, (a, b) in enumerate(degrees)
-    )
-    edges = "".join(f'<edge source="n{number}" target="n0"/>' for number in range(1, len(degrees)))
-    return f'<graphml>{keys}<graph edgedefault="undirected">{nodes}{edges}</graph></graphml>'

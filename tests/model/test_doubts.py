@@ -84,23 +84,6 @@ def test_a_missing_time_zone_is_noted(tmp_path: Path) -> None:
     assert of("ring10", **irradiance(tmp_path, 1.0), **{"harvest.timezone": "America/New_York"}) == []
 
 
-@pytest.mark.parametrize(
-    ("key", "words"),
-    [
-        ("energy.capacity_mah", "expected capacity_joule = mAh × volt × 3.6, actual key 'capacity_mah'"),
-        ("energy.capacity_mAh", "expected capacity_joule = mAh × volt × 3.6, actual key 'capacity_mAh'"),
-        ("energy.capacity_wh", "expected capacity_joule = Wh × 3600"),
-        ("energy.powers_dbm", "expected powers_watt = 10^(dBm / 10) / 1000"),
-        ("harvest.panel_m2", "expected panel_cm2 = m² × 10,000"),
-        ("energy.volume_mah", "expected one of actions"),
-    ],
-)
-def test_keys_in_other_units_say_how_to_convert(key: str, words: str) -> None:
-    with pytest.raises(hm.ScenarioError) as caught:
-        hm.Scenario.load("ring10").override({key: 2000})
-    assert f"{key}: {words}" in str(caught.value)
-
-
 def test_validate_prints_notes_and_run_tells_doubts(call: Call, tmp_path: Path) -> None:
     wrong = ["--set", "energy.powers_watt=[0.0, 100.0, 600.0]"]
     code, printed, told = call("scenario", "validate", "ring10", *wrong)

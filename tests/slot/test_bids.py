@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -259,7 +258,7 @@ def plain_choice(
 def test_a_neighbour_that_claims_too_much_is_believed_to_be_so_far_ahead():
     mine, lead = tensor(65530), tensor([0, 3, 512, 513, 30 * 64, 2**15 - 1, -1, -900])
     claimed = Bid((mine + lead) % 2**16, torch.ones(8, dtype=torch.long), torch.zeros(8, 4, dtype=torch.long))
-    found = believable(replace(terms(), most_lead=512), claimed, mine)
+    found = believable(terms()._replace(most_lead=512), claimed, mine)
     assert torch.equal(believable(terms(), claimed, mine).progress, claimed.progress)
     assert ((found.progress - mine + 2**15) % 2**16 - 2**15).tolist() == [0, 3, 512, 512, 512, 512, -1, -900]
     assert torch.equal(found.progress[[0, 1, 2, 6, 7]], claimed.progress[[0, 1, 2, 6, 7]])  # to the bit

@@ -14,17 +14,10 @@ import tomli_w
 
 from heliomesh.common.durable import alone_in, file_sha256, json_sha256, write_bytes, write_tensors, write_text
 from heliomesh.common.streams import stream
+from heliomesh.field.agents import identity
 from heliomesh.field.agents.clock import STATE_SHARE
 from heliomesh.field.agents.folder import AgentFolder, AgentSettings, ClockSettings, SensorSettings
-from heliomesh.field.agents.identity import (
-    ROSTER,
-    VALID_DAYS,
-    WATCHER,
-    Roster,
-    certificate_pem,
-    new_authority,
-    new_member,
-)
+from heliomesh.field.agents.identity import ROSTER, VALID_DAYS, WATCHER, Roster
 from heliomesh.field.agents.tables import hops_of, parts_of
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
@@ -145,17 +138,17 @@ def deploy(problem: Problem, plan: Plan, folder: Path, how: Deployment) -> list[
 
 def _write_members(root: Path, network: str, num_devices: int, how: Deployment) -> None:
     """The network's authority, and the papers of all members."""
-    authority = new_authority(network)
+    authority = identity.new_authority(network)
     authority.write(root / "authority.pem", root / "authority.key")
     hosts = {} if how.keys_on_device else {str(device): how.host(device) for device in range(num_devices)}
     hosts[WATCHER] = "127.0.0.1"
-    members = {name: new_member(authority, name, host, how.valid_days) for name, host in hosts.items()}
+    members = {name: identity.new_member(authority, name, host, how.valid_days) for name, host in hosts.items()}
     roster = Roster().admitting({name: member.public_key for name, member in members.items()}).signed(authority)
     write_bytes(root / ROSTER, roster)
     for name in (*map(str, range(num_devices)), WATCHER):
         folder = member_folder(root, name)
         folder.path.mkdir(parents=True)
-        write_bytes(folder.authority, certificate_pem(authority.certificate))
+        write_bytes(folder.authority, identity.certificate_pem(authority.certificate))
         write_bytes(folder.roster_file, roster)
         if name in members:
             members[name].write(folder.certificate, folder.key)

@@ -154,7 +154,7 @@ class Heard:
 
     def _enter(self, found: DeviceReport) -> None:
         slot, device = found.slot, found.device
-        edges = slice(*self.problem.topology.edge_start[device : device + 2])
+        edges = self.problem.topology.edges_into(device)
         with self._lock:
             for name in _HELD["device"].keys() - {"heard"}:
                 self._held[name][slot, device] = getattr(found, _SAID.get(name, name))

@@ -17,15 +17,9 @@ from typing import Any, NamedTuple
 import zenoh
 
 from heliomesh.common.mistakes import MistakeError
+from heliomesh.field.agents import identity
 from heliomesh.field.agents.folder import AgentFolder
-from heliomesh.field.agents.identity import (
-    OPERATOR,
-    SIGNATURE_BYTES,
-    WATCHER,
-    certificate_name,
-    members_of,
-    signed_by,
-)
+from heliomesh.field.agents.identity import OPERATOR, SIGNATURE_BYTES, WATCHER, signed_by
 from heliomesh.field.agents.waiting import ReceivedFrame, Waiting
 from heliomesh.field.agents.wire import CHUNK_BYTES
 
@@ -99,9 +93,9 @@ class _Station(ABC):
         self._roster, roster = self._folder.roster_file.read_bytes(), self._folder.roster()
         gone = roster.keys.get(self._own) != self._identity.public_key
         LinkError.when(gone, "own.pem", "a member's certificate", f": {self._own} was revoked or replaced")
-        self._members = members_of(roster.keys)
+        self._members = identity.members_of(roster.keys)
         others = {*self._places, WATCHER} & set(roster.keys) - {self._own}
-        names = {other: certificate_name(other, roster.keys[other]) for other in sorted(others)}
+        names = {other: identity.certificate_name(other, roster.keys[other]) for other in sorted(others)}
         access = access_control(self._base, self._own, names)
         self._session = opened(self._folder, self._listen, self._places.values(), access)
         self._kept: list[Any] = [

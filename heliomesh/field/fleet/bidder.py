@@ -13,8 +13,7 @@ A silent device, `SilentBidder`, neither bids nor grants. It chooses by what it 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,6 @@ from heliomesh.field.fleet.view import View
 from heliomesh.model.overhead import Talk, broadcast_talk
 from heliomesh.model.problem import Problem
 from heliomesh.planners.bids.accounts import Accountants
-from heliomesh.planners.bids.silent import Silent
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.section import Section
 from heliomesh.slot import bids
@@ -37,8 +35,10 @@ from heliomesh.slot.learning_model import LearningModel
 from heliomesh.slot.silence import Belief, Reach, choose_silently, first_belief, remembered
 
 Bools = npt.NDArray[np.bool_]
-Whole = Annotated[int, Field(ge=-(1 << 40), le=1 << 40)]
-Wholes = tuple[Whole, ...]
+Share = Annotated[int, Field(ge=0, le=1 << bids.SHARE_BITS)]
+Shares = tuple[Share, ...]
+Units = tuple[Annotated[int, Field(ge=0, le=1 << 40)], ...]  # of energy
+Entry = Annotated[int, Field(ge=0, le=(1 << 16) - 1)]  # of a table of values
 
 
 class OwnBids(Section):
@@ -47,34 +47,34 @@ class OwnBids(Section):
     format: Literal["heliomesh-bids"] = "heliomesh-bids"
     device: Annotated[int, Field(ge=0)]
     # what all devices know
-    action_power: Wholes
+    action_power: Units
     trained: tuple[bool, ...]
-    harm: tuple[Wholes, ...]
+    harm: tuple[Shares, ...]
     bias_bits: Annotated[int, Field(ge=1, le=30)]
     keeps: Literal["oneself", "all", "arrived"]
     half_duplex: bool
-    most_lead: Whole = bids.MOST_LEAD
+    most_lead: Annotated[int, Field(ge=0, le=bids.MOST_LEAD)] = bids.MOST_LEAD
     # what it alone knows
-    direction: Wholes
-    spent: Wholes
-    needed: Wholes
+    direction: tuple[Annotated[int, Field(ge=-bids.LEAN_STEPS, le=bids.LEAN_STEPS)], ...]
+    spent: Units
+    needed: Units
     point_bits: Annotated[int, Field(ge=0, le=40)]
     entry_bits: Annotated[int, Field(ge=0, le=30)]
-    own_weight: Whole
-    weight: Wholes
-    share: Wholes
-    arrival: tuple[tuple[Wholes, ...], ...]
-    place: Wholes
-    hears: tuple[Wholes, ...]
+    own_weight: Share
+    weight: Shares
+    share: Shares
+    arrival: tuple[tuple[Shares, ...], ...]
+    place: tuple[Annotated[int, Field(ge=0, lt=bids.NOBODY)], ...]
+    hears: tuple[tuple[Annotated[int, Field(ge=0, le=1)], ...], ...]
     endless: bool = False  # whether slots are those of a cycle
-    bias_weight: Wholes  # by slot
-    entries: tuple[tuple[Wholes, ...], ...]  # (slot, weather, point)
+    bias_weight: tuple[Entry, ...]  # by slot
+    entries: tuple[tuple[tuple[Entry, ...], ...], ...]  # (slot, weather, point)
     # if it is silent
     may_send: tuple[bool, ...] = ()
-    lands: tuple[tuple[Wholes, ...], ...] = ()
-    landed: tuple[Wholes, ...] = ()
-    their_share: Wholes = ()
-    their_weight: Wholes = ()
+    lands: tuple[tuple[Shares, ...], ...] = ()
+    landed: tuple[Shares, ...] = ()
+    their_share: Shares = ()
+    their_weight: Shares = ()
 
     @classmethod
     def all_of(cls, policy: Accountants) -> "list[OwnBids]":
@@ -86,41 +86,18 @@ class OwnBids(Section):
     def of(cls, policy: Accountants, device: int) -> "OwnBids":
         """A device's part of a policy with tables of values."""
         tables = torch.zeros(0) if policy.entries is None else policy.entries[:, device]
-        degree = len(policy.problem.topology.neighbours[device])
-        own = {name: part[device] for name, part in policy.own._asdict().items()}
-        own["hears"] = own["hears"][:, :degree]
-        if isinstance(policy, Silent):
-            own |= {name: part[device] for name, part in policy.reach._asdict().items()}
-            own["lands"] = own["lands"][:, :degree]
-        by_neighbour = ("weight", "share", "arrival", "place", "hears", "landed", "their_share", "their_weight")
-        own |= {name: own[name][:degree] for name in by_neighbour if name in own}
-        terms = {one.name: getattr(policy.terms, one.name) for one in fields(Terms)}
-        numbers = {**terms, **own, "entries": tables, "endless": policy.problem.endless}
+        numbers = policy.terms._asdict() | policy.part_of(device)
+        numbers |= {"entries": tables, "endless": policy.problem.endless}
         weights = [policy.bias_weight_in(slot) for slot in range(policy.problem.slots)]
         plain = {name: one.tolist() if isinstance(one, Tensor) else one for name, one in numbers.items()}
         return cls.model_validate({"device": device, "bias_weight": weights, **plain}, strict=False)
-
-    @property
-    def terms(self) -> Terms:
-        """As the functions of a slot read it."""
-        return Terms(**{one.name: _tensor(getattr(self, one.name)) for one in fields(Terms)})
-
-    @property
-    def own(self) -> Own:
-        """As the functions of a slot read it."""
-        return Own(*(torch.tensor(getattr(self, name), dtype=torch.long) for name in Own._fields))
-
-    @property
-    def reach(self) -> Reach:
-        """As the functions of a silent device's slot read it."""
-        return Reach(*(torch.tensor(getattr(self, name)) for name in Reach._fields))
 
     def bidder(self, view: View) -> "Bidder":
         """The device that decides by it."""
         return SilentBidder(view, self) if self.may_send else Bidder(view, self)
 
     def fits(self, problem: Problem, device: int, before: "OwnBids | None" = None) -> bool:
-        """Whether this is a part of the problem for a device, in sizes and ranges, and can follow the one before."""
+        """Whether this is a part of the problem for a device, in sizes, and can follow the one before."""
         degree, actions = len(problem.topology.neighbours[device]), len(problem.actions)
         powers = len(set(problem.actions.power_watt.tolist()))
         try:
@@ -153,30 +130,7 @@ class OwnBids(Section):
             and len(sizes["direction"]) == 1
             and max(self.action_power) < powers
             and (full >> self.point_bits) + 1 < points
-            and all(_within(getattr(self, name), *limits) for name, limits in _LIMITS.items())
         )
-
-
-_SHARES = (0, 1 << bids.SHARE_BITS)
-_LIMITS = {  # least and most of every number
-    **dict.fromkeys(("own_weight", "weight", "share", "arrival", "harm"), _SHARES),
-    **dict.fromkeys(("lands", "landed", "their_share", "their_weight"), _SHARES),
-    **dict.fromkeys(("action_power", "spent", "needed"), (0, 1 << 40)),
-    **dict.fromkeys(("bias_weight", "entries"), (0, (1 << 16) - 1)),
-    "direction": (-bids.LEAN_STEPS, bids.LEAN_STEPS),
-    "place": (0, bids.NOBODY - 1),
-    "hears": (0, 1),
-    "most_lead": (0, bids.MOST_LEAD),
-}
-
-
-def _within(numbers: Any, least: int, most: int) -> bool:
-    found = np.array(numbers, dtype=np.int64)
-    return bool(((least <= found) & (found <= most)).all())
-
-
-def _tensor(value: Any) -> Any:
-    return torch.tensor(value) if isinstance(value, tuple) else value
 
 
 class Bidder:
@@ -184,10 +138,11 @@ class Bidder:
 
     def __init__(self, view: View, given: OwnBids) -> None:
         self.problem, self._device, self._neighbours = view.problem, view.device, view.neighbours
-        self._terms, self._own, self._given = given.terms, given.own, given
-        self._entries = torch.tensor(given.entries)
-        edges = slice(*self.problem.topology.edge_start[view.device : view.device + 2].tolist())
-        self._site_of_edge = self.problem.channel.site_of_edge[edges].tolist()
+        shared = [getattr(given, name) for name in Terms._fields]
+        self._terms = Terms._make(torch.tensor(one) if isinstance(one, tuple) else one for one in shared)
+        self._own = Own(*(torch.tensor(getattr(given, name), dtype=torch.long) for name in Own._fields))
+        self._given, self._entries = given, torch.tensor(given.entries)
+        self._site_of_edge = self.problem.site_of_neighbour(view.device)
         self.account = Account(torch.zeros((), dtype=torch.long), torch.zeros_like(self._own.direction))
         bid_bytes, grant_bytes = bids.message_bytes(len(given.direction), len(given.harm))
         self._num_bytes = {"bid": bid_bytes, "grant": grant_bytes, "model": bid_bytes - 1}
@@ -296,7 +251,8 @@ class SilentBidder(Bidder):
 
     def __init__(self, view: View, given: OwnBids) -> None:
         super().__init__(view, given)
-        self._reach, self._there = given.reach, torch.ones(len(view.neighbours), dtype=torch.bool)
+        self._reach = Reach(*(torch.tensor(getattr(given, name)) for name in Reach._fields))
+        self._there = torch.ones(len(view.neighbours), dtype=torch.bool)
         self._belief = first_belief(self._own.direction, len(view.neighbours))
 
     def choose(self) -> int:

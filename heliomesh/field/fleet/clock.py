@@ -99,13 +99,7 @@ class FleetRun:
             write_json(folder / _MESSAGES, self.message_facts)
 
 
-def run_fleet(
-    scheme: FleetScheme,
-    job: Job,
-    *,
-    deaths: Mapping[int, int] = {},
-    work: Execution = ALONE,
-) -> FleetRun:
+def run_fleet(scheme: FleetScheme, job: Job, *, deaths: Mapping[int, int] = {}, work: Execution = ALONE) -> FleetRun:
     """Install a fleet, let it plan, and run it through the horizon.
 
     ``deaths`` maps devices to the slot in which they are killed, before they do anything in it.

@@ -24,14 +24,7 @@ from torch import Tensor
 
 from heliomesh.field.fleet.bidder import Bidder, OwnBids
 from heliomesh.field.fleet.learner import Learner, Lesson
-from heliomesh.field.fleet.messages import (
-    Kind,
-    Logbook,
-    Message,
-    Outgoing,
-    Packet,
-    Receipt,
-)
+from heliomesh.field.fleet.messages import Kind, Logbook, Message, Outgoing, Packet, Receipt
 from heliomesh.field.fleet.planning import Partners, TablePlanner, grid_state
 from heliomesh.field.fleet.view import View
 from heliomesh.model import policy_checks as guard
@@ -310,13 +303,12 @@ class Device:
 
     def _error_prob(self) -> npt.NDArray[np.float64]:
         """Packet error rate of every incoming edge: what reaches this device from its neighbours and from itself."""
-        problem, topology = self._problem, self._problem.topology
-        start, stop = topology.edge_start[self._number : self._number + 2]
-        sites = problem.channel.site_of_edge[start:stop].tolist()
-        fading = problem.channel.gain[[self._sensed.channel_level[number] for number in sites]]
+        problem, incoming = self._problem, self._problem.topology.edges_into(self._number)
+        levels = [self._sensed.channel_level[number] for number in problem.site_of_neighbour(self._number)]
+        fading = problem.channel.gain[levels]
         noise = torch.full((self._star.num_devices,), torch.nan, dtype=torch.float64)
         noise[0] = problem.link.noise_watt[self._number]
-        link = replace(problem.link, noise_watt=noise, path_gain=problem.link.path_gain[start:stop])
+        link = replace(problem.link, noise_watt=noise, path_gain=problem.link.path_gain[incoming])
         heard = [
             self._packets[other].power_watt if other in self._packets else 0.0 for other in self._view.neighbours
         ]
@@ -391,7 +383,6 @@ def _decider(view: View, given: Decider | Partners | OwnBids) -> Decider | Bidde
 
 def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topology:
     """The links into a device: itself is row 0, its neighbours follow in rising order."""
-    start, stop = topology.edge_start[device : device + 2]
     size = len(neighbours) + 1
     own = np.full(size, np.nan)
     own[0] = topology.self_weight[device]
@@ -399,7 +390,7 @@ def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topolog
         size,
         np.zeros(size - 1, dtype=np.int64),
         np.arange(1, size),
-        topology.edge_weight[start:stop],
+        topology.edge_weight[topology.edges_into(device)],
         own,
         np.full((size, 2), np.nan),
         np.full(size - 1, np.nan),

@@ -61,6 +61,13 @@ class Accountants(practice.Learners):
             table.hears.long(),
         )
 
+    def part_of(self, device: int) -> dict[str, Tensor]:
+        """What a device alone knows, of its neighbours only."""
+        degree = len(self.problem.topology.neighbours[device])
+        part = {name: known[device] for name, known in self.own._asdict().items()}
+        part["hears"] = part["hears"][:, :degree]
+        return part | {name: part[name][:degree] for name in ("weight", "share", "arrival", "place", "hears")}
+
     @cached_property
     def table(self) -> NeighbourTable:
         """Edges by device and neighbour."""

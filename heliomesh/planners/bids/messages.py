@@ -11,18 +11,7 @@ from torch import Tensor
 from heliomesh.model.overhead import Talk, broadcast_talk
 from heliomesh.model.policy import Observation
 from heliomesh.planners.bids.accounts import Accountants
-from heliomesh.slot.bids import (
-    Account,
-    Bid,
-    Grant,
-    Listener,
-    arrival_at,
-    believable,
-    bid,
-    choose,
-    grant,
-    message_bytes,
-)
+from heliomesh.slot import bids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,20 +21,21 @@ class Bidders(Accountants):
     @property
     def talk(self) -> Talk:
         """A bid and a grant, told to all neighbours."""
-        sizes = message_bytes(self.model.directions.shape[1], len(self.model.network.power_watt))
+        sizes = bids.message_bytes(self.model.directions.shape[1], len(self.model.network.power_watt))
         return broadcast_talk(self.problem, sum(sizes), len(sizes))
 
     def _chosen(self, slot: int, seen: Observation) -> tuple[Tensor, Tensor]:
-        terms, own, table, now = self.terms, self.own, self.table, Account(*seen.memory[:2])
+        terms, own, table, now = self.terms, self.own, self.table, bids.Account(*seen.memory[:2])
         prices = self.price(slot, seen)
-        bids, trains = bid(terms, now, own.direction, prices)
+        said, trains = bids.bid(terms, now, own.direction, prices)
         level = table.of_edges(seen.channel_level[:, self.problem.channel.site_of_edge])
-        listener = Listener(now.progress, now.lean, trains, own.share, own.weight, arrival_at(own, level), own.hears)
+        arrival = bids.arrival_at(own, level)
+        listener = bids.Listener(now.progress, now.lean, trains, own.share, own.weight, arrival, own.hears)
         first, second = self._heard(seen)
-        bids_heard = believable(terms, Bid(*map(table.of_neighbours, bids)), now.progress)
-        granted = grant(terms, listener, bids_heard, first, self.bias_weight_in(slot))
-        grants = Grant(*map(table.of_neighbours, granted))
-        return choose(terms, prices, granted, grants, second, own.place)
+        believed = bids.believable(terms, bids.Bid(*map(table.of_neighbours, said)), now.progress)
+        granted = bids.grant(terms, listener, believed, first, self.bias_weight_in(slot))
+        grants = bids.Grant(*map(table.of_neighbours, granted))
+        return bids.choose(terms, prices, granted, grants, second, own.place)
 
     def _heard(self, seen: Observation) -> tuple[Tensor, Tensor]:
         """Which neighbours' bids and grants a device hears; (batch, device, neighbour) each."""
@@ -53,5 +43,5 @@ class Bidders(Accountants):
         between = self.table.present & self.table.of_neighbours(awake) & awake.unsqueeze(-1)
         if seen.heard is None:
             return between, between
-        bids, grants = (between & self.table.of_edges(told) for told in seen.heard.unbind(-1))
-        return bids, grants
+        first, second = (between & self.table.of_edges(told) for told in seen.heard.unbind(-1))
+        return first, second

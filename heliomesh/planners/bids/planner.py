@@ -13,7 +13,7 @@ from pydantic import Field
 
 from heliomesh.common.memory_limit import check_fits
 from heliomesh.model.endless import EndlessOptions, endless_plan
-from heliomesh.model.overhead import Overhead, control_joule, is_paid, paid_talk
+from heliomesh.model.overhead import Overhead, is_paid, online_overhead, paid_talk
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Plan
 from heliomesh.planners.bids.accounts import Accountants, held_entries
@@ -107,13 +107,8 @@ def _coarse(policy: Accountants) -> tuple[str, ...]:
 
 
 def _overhead(policy: Accountants) -> Overhead:
-    problem = policy.problem
-    online = 0 if policy.talk is None else problem.num_devices * sum(message_bytes(*_sizes(policy)))
-    return Overhead(
-        table_entries=problem.slots * problem.num_energy,
-        online_bytes_per_slot=online,
-        online_joule_per_slot=control_joule(problem, online),
-    )
+    entries = policy.problem.slots * policy.problem.num_energy
+    return Overhead(entries) if policy.talk is None else online_overhead(policy.problem, policy.talk, entries)
 
 
 def _check_size(policy: Accountants, options: Options) -> None:

@@ -47,6 +47,13 @@ class Silent(Accountants):
             as_share(TRAINS * network.edge_weight)[back],
         )
 
+    def part_of(self, device: int) -> dict[str, Tensor]:
+        """The same, and of its packets."""
+        degree = len(self.problem.topology.neighbours[device])
+        may_send, lands, *by_neighbour = (known[device] for known in self.reach)
+        reach = Reach(may_send, lands[:, :degree], *(known[:degree] for known in by_neighbour))
+        return super().part_of(device) | reach._asdict()
+
     def _first(self, batch: int) -> tuple[Tensor, ...]:
         belief = first_belief(self.own.direction, self.table.present.shape[1])
         return *super()._first(batch), *(part.expand(batch, *part.shape) for part in self._kept(belief, 0))
