@@ -92,7 +92,7 @@ class Observation:
         """The state at the other end of every variable: full for empty, the best channel for the worst."""
         level = problem.channel.levels - 1 - self.channel_level
         weather = problem.harvest.law.num_weather - 1 - self.weather
-        battery = problem.battery.capacity_joule - self.battery_joule  # what it lacks to be full
+        battery = problem.battery.lacking(self.battery_joule)
         return replace(self, channel_level=level, battery_joule=battery, weather=weather)
 
     def on_links(self, kept: Tensor) -> "Observation":

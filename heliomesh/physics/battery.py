@@ -111,6 +111,10 @@ class Battery:
         """Whether stored energy (..., device) pays for spending (device, action) → (..., device, action)."""
         return pays(battery_joule.unsqueeze(-1), spent_joule)
 
+    def lacking(self, battery_joule: Tensor) -> Tensor:
+        """What batteries lack to be full [J]; (..., device)."""
+        return self.capacity_joule - battery_joule
+
     def dark(self, battery_joule: Tensor) -> Tensor:
         """Whether stored energy does not pay for the drain: nothing else is then affordable; (..., device)."""
         return ~pays(battery_joule, self.losses.drain_joule)
