@@ -13,7 +13,6 @@ from heliomesh.learning.run import Run as Run
 from heliomesh.learning.run import TrainingError as TrainingError
 from heliomesh.learning.settings import TrainJob as TrainJob
 from heliomesh.learning.settings import TrainSettings as TrainSettings
-from heliomesh.learning.theorem1 import diagnose as diagnose
 from heliomesh.learning.trainer import (
     Execution as Execution,
 )

@@ -239,16 +239,6 @@ def test_nohup_is_respected(call, tmp_path, monkeypatch):
         signal.signal(signal.SIGHUP, before)
 
 
-def test_diagnosis_on_request(call, tmp_path, trace):
-    code, printed, _ = call(
-        "run", "tiny", "--trace", trace, "--out", tmp_path / "run", "--diagnose", "--json", *TRAIN
-    )
-    facts = json.loads(printed)
-    assert code == 0
-    assert sum(name.startswith("Theorem 1: ") for name in facts) == 6
-    assert facts["Theorem 1's bound"] > facts["G^2, the trivial bound"]
-
-
 def test_tensorboard_is_an_extra(call, tmp_path, trace, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     code, _, told = call(

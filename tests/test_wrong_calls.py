@@ -278,12 +278,8 @@ VALUES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: hm.energy_ledger(nouns()["Trace"], other().scenario),
         "scenario: expected one of 5 dev",
     ),
-    "another's constants": (
-        lambda: hm.diagnose(other().scenario, nouns()["Trace"], nouns()["Run"]),
-        "trace: expected one of 6 devices, actual number 5",
-    ),
     "episode 5 of 1": (
-        lambda: hm.diagnose(SCENARIO, nouns()["Trace"], nouns()["Run"], 5),
+        lambda: hm.TrainJob(SCENARIO, nouns()["Trace"], 5),
         "episode: expected 0 to 0, as the trace has, actual value 5",
     ),
     "episode 99": (lambda: nouns()["Trace"].episode(99), "number: expected an episode below 1, actual value 99"),

@@ -27,7 +27,7 @@ PAGES = {
         "Train models under a trace, on shipped data or your own.",
         (
             *("run", "train", "train_many", "Run", "TrainJob", "TrainSettings", "Execution", "Dataset"),
-            *("dataset_from_arrays", "DatasetError", "TrainingError", "TrainingInterrupted", "diagnose"),
+            *("dataset_from_arrays", "DatasetError", "TrainingError", "TrainingInterrupted"),
         ),
     ),
     "studies": (

@@ -242,14 +242,11 @@ def _wanted(group: Group, price: Tensor, cost: Tensor, temperature: float) -> Te
 
     cost (path × slot, receiver, joint action).
     """
-    does, inverse = _doings(group.heard, price.shape[-1], price), 1 / temperature
+    heard, actions, inverse = group.heard, price.shape[-1], 1 / temperature
+    joint = torch.arange(actions**heard, device=price.device)
+    stride = actions ** torch.arange(heard - 1, -1, -1, device=price.device)
+    taken = joint // stride.unsqueeze(1) % actions  # (heard, joint action)
+    # whether a device takes an action in a joint action, 1 or 0; (heard × action, joint action)
+    does = torch.nn.functional.one_hot(taken, actions).transpose(1, 2).flatten(0, 1).to(price)
     net = torch.addmm(cost.flatten(0, 1), price.reshape(-1, len(does)), does, beta=-inverse, alpha=inverse)
     return (torch.softmax(net, 1) @ does.T).view(price.shape)
-
-
-def _doings(heard: int, actions: int, like: Tensor) -> Tensor:
-    """Whether a device takes an action in a joint action, 1 or 0; (heard × action, joint action)."""
-    joint = torch.arange(actions**heard, device=like.device)
-    stride = actions ** torch.arange(heard - 1, -1, -1, device=like.device)
-    taken = joint // stride.unsqueeze(1) % actions  # (heard, joint action)
-    return torch.nn.functional.one_hot(taken, actions).transpose(1, 2).flatten(0, 1).to(like)

@@ -25,17 +25,12 @@ def expected_least(one: Priced, price: Tensor, temperature: float) -> Tensor:
         if temperature == 0:
             return torch.stack([one.channel_prob @ (one.cost - _paid(one, now)).amin(-1).sum(1) for now in price])
         least, taken = zip(*(_soft_least(one, now, temperature) for now in price), strict=True)
-    return with_slope(price, torch.stack(least), torch.stack(taken))
-
-
-def with_slope(price: Tensor, least: Tensor, taken: Tensor) -> Tensor:
-    """Minima (row,) whose derivative by prices (row, ...) is minus the probability that these are paid."""
-    found: Tensor = _WithSlope.apply(price, least, taken)  # type: ignore[no-untyped-call]
+    found: Tensor = _WithSlope.apply(price, torch.stack(least), torch.stack(taken))  # type: ignore[no-untyped-call]
     return found
 
 
 class _WithSlope(torch.autograd.Function):
-    """`with_slope`."""
+    """Minima (row,) whose derivative by prices (row, ...) is minus the probability that these are paid."""
 
     @staticmethod
     def forward(context: Any, price: Tensor, least: Tensor, taken: Tensor) -> Tensor:

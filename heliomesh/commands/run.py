@@ -18,7 +18,6 @@ from heliomesh.jobs.training import given_job, run_in
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.run import MANIFEST, Run, TrainingError
 from heliomesh.learning.settings import TrainJob
-from heliomesh.learning.theorem1 import diagnose
 from heliomesh.learning.tracking import Observer, tensorboard
 from heliomesh.learning.trainer import Execution
 from heliomesh.scenario.errors import ScenarioError, refuse
@@ -34,7 +33,6 @@ class RunOptions(shared.OutputOptions, shared.EngineOptions, shared.TrainingOpti
     trace: Annotated[Path | None, option("Train under this trace of `heliomesh simulate --out`.")] = None
     episode: shared.EpisodeOption = 0
     seed: shared.RunSeedOption = None
-    with_diagnosis: Annotated[bool, option("Estimate Theorem 1's constants and terms.", "--diagnose")] = False
     ledger: shared.LedgerOption = False
 
     def job(self, scenario: str, planner: str | None) -> Job:
@@ -80,8 +78,6 @@ def run_command(
         note(f"{out}: this run was finished before; nothing was trained")
     trace = _own(job, store.trace(job))
     facts = _run_facts(run, out) | summarise(trace).facts()
-    if asked.with_diagnosis:
-        facts |= diagnose(job.scenario, trace, run, 0).facts()
     lost = {} if ledger is None else {"ledger": ledger.facts()}
     losses = None if ledger is None else gap_table({trace.planner: ledger})
     show(asked.as_json, facts | lost, facts_table(facts), losses)

@@ -24,6 +24,7 @@ from types import CodeType
 from typing import Any, Literal
 
 from heliomesh.common import catalog
+from heliomesh.common.durable import file_sha256
 
 Parts = dict[str, str]  # sha256 of modules, versions of distributions, by their names
 COMPUTING = ("numpy", "torch")  # distributions that compute every result, whoever names them
@@ -37,8 +38,7 @@ def of_path(path: Path) -> str:
     for file in sorted(_files_below(path)) if path.is_dir() else [path]:
         if file.is_file():
             digest.update(f"{file.relative_to(path)}\0".encode("utf-8", "surrogateescape"))
-            with file.open("rb") as content:
-                digest.update(hashlib.file_digest(content, "sha256").digest())
+            digest.update(bytes.fromhex(file_sha256(file)))
     return digest.hexdigest()
 
 
@@ -64,7 +64,8 @@ def of_code(named: str) -> Parts | None:
         return None
     found = find_module(module)
     if found is None:  # what code of a notebook uses of the notebook is not followed
-        return {module: _sha256(_source(catalog.load(named)) if module == "__main__" else named)}
+        said = _source(catalog.load(named)) if module == "__main__" else named
+        return {module: hashlib.sha256(said.encode()).hexdigest()}
     return _parts([module, f"{module}.{path}".rstrip(".")], found.distributions.difference(COMPUTING))
 
 
@@ -111,10 +112,6 @@ def _compiled(code: CodeType) -> list[object]:
     """What a function does, without the places in memory that its text would show."""
     inner = [_compiled(one) if isinstance(one, CodeType) else one for one in code.co_consts]
     return [code.co_code, code.co_names, inner]
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 # What a module imports, read from its source: none of its code is run.

@@ -214,8 +214,7 @@ def _label_mix(run: RunFolder) -> tuple[npt.NDArray[np.int64] | None, str | None
 @cache
 def _dataset(name: str, path: str | None, validation: float | None) -> Dataset:
     """A dataset that is here already: a report fetches nothing."""
-    if ":" in name:
-        raise DatasetError(f"a report does not run code, and the dataset is the code {name}")
+    DatasetError.when(":" in name, f"a report does not run code, and the dataset is the code {name}", "")
     module = catalog.find(DATASET_CATALOG, name)
     source = getattr(module, "SOURCE", None)
     if source is not None and not is_cached(source):

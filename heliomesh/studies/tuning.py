@@ -119,8 +119,7 @@ def _scored(
     """Mean accuracy at the end of every scheme; a scheme that fails or does not fit is worth nothing."""
     work = {"evaluate_every": problem.slots, **settings}
     found = compare(problem, schemes, seeds, VALIDATION_SEED, certify=False, train=seeds, store=store, **work)
-    if not any(row.runs for row in found.rows):
-        raise TrainingError(" ".join(found.absences()))
+    TrainingError.when(not any(row.runs for row in found.rows), " ".join(found.absences()), "")
     trained = [row for row in found.rows if row.runs and row.scheme in schemes]  # not what a planner fell back to
     scored = {row.scheme.label: float(finals(row.runs, "accuracy_mean").mean()) for row in trained}
     return dict.fromkeys((scheme.label for scheme in schemes), 0.0) | scored
