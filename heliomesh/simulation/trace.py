@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ from heliomesh.model.threads import fitting_threads
 from heliomesh.scenario.errors import refuse
 from heliomesh.simulation.blocks import for_every_slot, run_blocks
 from heliomesh.simulation.slot_loop import Slot
+
+if TYPE_CHECKING:
+    import xarray
 
 _FORMAT = 1
 _EPISODES_AT_ONCE = 256
@@ -41,6 +44,8 @@ class Column:
     name: str
     axes: tuple[str, ...]
     dtype: type[np.generic]
+    unit: str  # "1" where there is none
+    meaning: str
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Its shape for given lengths of the axes."""
@@ -56,24 +61,24 @@ _DEVICE, _EDGE = ("episode", "slot", "device"), ("episode", "slot", "edge")
 _MOMENT = ("episode", "moment", "device")  # moments are the starts of slots and the end of the last: slots + 1
 
 COLUMNS = (
-    Column("scheduled", _DEVICE, np.bool_),  # the device trains in the slot
-    Column("power_watt", _DEVICE, np.float64),  # transmit power, 0 where the device does not send [W]
-    Column("update_loss", _DEVICE, np.float64),  # x_j, the share of the device's update weight that is lost
-    Column("battery_joule", _MOMENT, np.float64),  # stored energy; the first entry is the initial battery [J]
-    Column("spent_joule", _DEVICE, np.float64),  # energy drawn from storage: training, sending, standing by [J]
-    Column("harvested_joule", _DEVICE, np.float64),  # energy harvested [J]
-    Column("overflow_joule", _DEVICE, np.float64),  # harvest that found the battery full [J]
-    Column("delivered", _EDGE, np.bool_),  # the packet of the edge arrived
-    Column("error_prob", _EDGE, np.float64),  # probability that it does not
-    Column("channel_level", ("episode", "slot", "site"), np.int16),  # level of the channel at the site
-    Column("edge_receiver", ("edge",), np.int64),  # device that hears
-    Column("edge_sender", ("edge",), np.int64),  # device that is heard
+    Column("scheduled", _DEVICE, np.bool_, "1", "the device trains in the slot"),
+    Column("power_watt", _DEVICE, np.float64, "W", "transmit power, 0 where the device does not send"),
+    Column("update_loss", _DEVICE, np.float64, "1", "x_j, the share of the device's update weight that is lost"),
+    Column("battery_joule", _MOMENT, np.float64, "J", "stored energy; the first entry is the initial battery"),
+    Column("spent_joule", _DEVICE, np.float64, "J", "energy drawn from storage: training, sending, standing by"),
+    Column("harvested_joule", _DEVICE, np.float64, "J", "energy harvested"),
+    Column("overflow_joule", _DEVICE, np.float64, "J", "harvest that found the battery full"),
+    Column("delivered", _EDGE, np.bool_, "1", "the packet of the edge arrived"),
+    Column("error_prob", _EDGE, np.float64, "1", "probability that it does not"),
+    Column("channel_level", ("episode", "slot", "site"), np.int16, "1", "level of the channel at the site"),
+    Column("edge_receiver", ("edge",), np.int64, "1", "device that hears"),
+    Column("edge_sender", ("edge",), np.int64, "1", "device that is heard"),
 )
 RECORDED = tuple(column for column in COLUMNS if "episode" in column.axes)
 # only of policies with mixing weights of their own, which stop waiting for neighbours that are gone
-OWN_WEIGHT = Column("edge_weight", _EDGE, np.float64)  # mixing weight a_ij in force
+OWN_WEIGHT = Column("edge_weight", _EDGE, np.float64, "1", "mixing weight a_ij in force")
 # only where batteries pay for messages
-CONTROL = Column("control_joule", _DEVICE, np.float64)  # energy drawn for messages, part of spent_joule [J]
+CONTROL = Column("control_joule", _DEVICE, np.float64, "J", "energy drawn for messages, part of spent_joule")
 
 
 def axis_sizes(problem: Problem, episodes: int) -> dict[str, int]:
@@ -142,6 +147,19 @@ class Trace:
             raise TraceError("slots", f"at most {self.scheduled.shape[1]}", f"value {slots}")
         length = {"slot": slots, "moment": slots + 1}
         return replace(self, **{c.name: getattr(self, c.name)[:, : length[c.axes[1]]] for c in self.recorded})
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """The arrays with named axes, coordinates and units; needs `pip install heliomesh[xarray]`."""
+        try:
+            import xarray
+        except ImportError:
+            raise ModuleNotFoundError("xarray is not installed. Run `pip install heliomesh[xarray]`.") from None
+        own = self.columns
+        arrays = {c.name: (c.axes, getattr(self, c.name), {"units": c.unit, "long_name": c.meaning}) for c in own}
+        axes = {axis: size for c in own for axis, size in zip(c.axes, getattr(self, c.name).shape, strict=True)}
+        coords = {axis: np.arange(size) for axis, size in axes.items()}
+        dataset = xarray.Dataset(arrays, coords).set_coords(["edge_receiver", "edge_sender"])
+        return dataset.assign_attrs(planner=self.planner, seed=self.seed, scenario=self.scenario_toml)
 
     @checked
     def save(self, path: str | Path) -> None:

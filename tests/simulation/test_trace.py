@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import pickle
+import sys
 import tracemalloc
 import zipfile
 from dataclasses import replace
@@ -359,6 +360,7 @@ def test_the_schema_names_every_array_once(record):
     for column in COLUMNS:
         array = getattr(record, column.name)
         assert (array.shape, array.dtype) == (column.shape(sizes), np.dtype(column.dtype)), column.name
+        assert column.unit == ("J" if "joule" in column.name else "W" if "watt" in column.name else "1")
 
 
 class OwnWeights:
@@ -411,3 +413,25 @@ def test_a_policy_is_simulated_without_a_plan(record):
     assert alone.planner == "Greedy"
     assert_equal(replace(alone, planner=record.planner), record)
     np.testing.assert_array_equal(hm.simulate_costs(problem, policy, 3), alone.cost)
+
+
+def test_xarray_gets_names_coordinates_and_units(record):
+    pytest.importorskip("xarray", reason="needs pip install heliomesh[xarray]")
+    dataset = record.to_xarray()
+    assert dict(dataset.sizes) == axis_sizes(problem_of(), 3)
+    for column in COLUMNS:
+        array = dataset[column.name]
+        assert (array.dims, array.attrs["units"]) == (column.axes, column.unit)
+        np.testing.assert_array_equal(array.to_numpy(), getattr(record, column.name))
+    assert dataset.attrs["planner"] == "uncoordinated"
+    np.testing.assert_allclose(dataset.update_loss.sum("device").mean("slot"), record.cost)
+    heard = dataset.delivered.sel(episode=1).where(dataset.edge_receiver == 0, drop=True)
+    assert heard.sizes["edge"] == int((record.edge_receiver == 0).sum())
+
+
+def test_without_xarray_a_sentence_says_what_to_do(record, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(
+        ModuleNotFoundError, match=r"xarray is not installed. Run `pip install heliomesh\[xarray\]`\."
+    ):
+        record.to_xarray()
