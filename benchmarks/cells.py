@@ -17,10 +17,10 @@ from typing import Any
 import heliomesh as hm
 from heliomesh.commands.options import process_maps
 from heliomesh.pages.tables import figure_text
-from heliomesh.studies.experiments import CHANGES, FASHION_MNIST, THREE_PARTITIONS, experiment
+from heliomesh.studies.experiments import FASHION_MNIST, THREE_PARTITIONS, experiment
 from heliomesh.studies.line import Line
 from heliomesh.studies.reproduce import Figure
-from heliomesh.studies.schemes import AGREE_SLOTS, PLANNERS, first_scheme
+from heliomesh.studies.schemes import AGREE_SLOTS, CHANGES, PLANNERS, first_scheme
 
 UPDATE: Mapping[str, Any] = {"learning.aggregation": "update", "network.mixing": "lazy-metropolis"}
 

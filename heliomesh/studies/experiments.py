@@ -22,7 +22,16 @@ from heliomesh.scenario.schema import Learning
 from heliomesh.studies.decomposition import label_of
 from heliomesh.studies.line import BY_SCENARIO, LOSSLESS, OURS, PAIRS, PAPER, SEARCHED, Line
 from heliomesh.studies.results import Against
-from heliomesh.studies.schemes import AGREE_SLOTS, BESIDE_TUNED, COUPLED, IDEALS, RIVALS, SEPARATE, tuned_schemes
+from heliomesh.studies.schemes import (
+    AGREE_SLOTS,
+    BESIDE_TUNED,
+    CHANGES,
+    COUPLED,
+    IDEALS,
+    RIVALS,
+    SEPARATE,
+    tuned_schemes,
+)
 from heliomesh.tasks.footprint import update_bits
 
 Changes = Mapping[str, Any]
@@ -315,14 +324,6 @@ def learning(quick: bool) -> list[Line]:
         for scheme in (*tuned_schemes(setting), *BESIDE_TUNED, *(() if changes else IDEALS))
         if scheme.planner != "decentralized" or name == "ring10"
     ]
-
-
-CHANGES: Mapping[str, tuple[str, str]] = {  # from one to the other
-    "rule": ("model", "reassigned"),
-    "actions": ("coupled", "separate"),
-    "agreement": ("none", f"last {AGREE_SLOTS} slots"),
-    "plan": ("receiver", "contributions"),
-}
 
 
 @experiment("The parts of planning for learning, Fashion-MNIST", label_of(frozenset()), shared=True)

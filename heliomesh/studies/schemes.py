@@ -39,6 +39,13 @@ BESIDE_TUNED = (
     Scheme("receiver, coupled", "receiver", {}, {**COUPLED, "learning.aggregation": "reassigned"}, AGREE_SLOTS),
     *(Scheme(f"{one}, paper's terms", one, NOT_TUNED.get(one, {}), COUPLED) for one in ("receiver", "decentralized")),
 )
+# the changes that lead from `receiver` on the paper's terms to `contributions`: from one to the other
+CHANGES: Mapping[str, tuple[str, str]] = {
+    "rule": ("model", "reassigned"),
+    "actions": ("coupled", "separate"),
+    "agreement": ("none", f"last {AGREE_SLOTS} slots"),
+    "plan": ("receiver", "contributions"),
+}
 # what no plan can reach: all train and send, and nothing is lost
 IDEALS = tuple(
     Scheme(label, IDEAL, changes=COUPLED, agree=slots)
