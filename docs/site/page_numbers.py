@@ -6,7 +6,7 @@ Nobody types the number of a result into a page. A comment before it says where 
 
 names a file of `results/`, a row by its first cells (joined by " / ", with * for anything) and a column. A fourth
 part says how to show it: a format such as +.1f for the mean alone, `plain` without bold, `minus` with the other sign,
-and of several rows `span` (least to greatest mean) or `bold` (how many exclude zero).
+and of several rows `span` (least to greatest mean), `bold` (how many exclude zero), or those `ahead` or `behind`.
 
     <!--table: hops-->       a table that a function of this file makes
     <!--printed: ledger-->   what a command printed: results/printed/ledger.txt below its first line, the command
@@ -62,8 +62,9 @@ def shown(cells: Sequence[str], form: str, query: str = "") -> str:
     """One cell, or several put together, as a page shows it."""
     words = form.split()
     digits = next((word for word in words if word[-1] in "fd%"), "")
-    if "bold" in words:
-        return str(sum(cell.startswith("**") for cell in cells))
+    for word, sign in (("bold", ""), ("ahead", "+"), ("behind", "-")):
+        if word in words:
+            return str(sum(cell.startswith(f"**{sign}") for cell in cells))
     means = [mean(cell) for cell in cells]
     if "minus" in words:
         means = [-one for one in means]

@@ -166,8 +166,15 @@ def accuracy_cifar10(quick: bool, task: Task = CIFAR10) -> list[Line]:
 @experiment("Accuracy over slots, Fashion-MNIST", PAIRS, of_paper="Fig. 2")
 def accuracy_fashion_mnist(quick: bool) -> list[Line]:
     """Accuracy against slots on Fashion-MNIST, i.i.d. and Dir(0.8), all schemes."""
-    searched = Scheme(SEARCHED, "decentralized", BY_SCENARIO[SEARCHED] | {"hops": 2})
-    return FASHION_MNIST.grid(quick, (*PAPER, searched, *OURS, LOSSLESS), PARTITIONS)
+    return FASHION_MNIST.grid(quick, (*PAPER, *OURS, LOSSLESS), PARTITIONS)
+
+
+@experiment("The literal form at a searched γ, Fashion-MNIST", PAIRS, of_paper="Fig. 2, Algorithm 1 to the letter")
+def literal(quick: bool) -> list[Line]:
+    """Algorithm 1 to the letter at its best γ, its default form and SCA, on `ring10` and with the paper's panel."""
+    forms = (Scheme(label, "decentralized", form | {"hops": 2}) for label, form in BY_SCENARIO.items())
+    schemes = (*forms, Scheme("myopic (SCA)", "myopic"))
+    return FASHION_MNIST.grid(quick, schemes, _with_whole_panel(quick, PARTITIONS))
 
 
 def _order_of_schemes(quick: bool, variants: Mapping[str, Changes]) -> list[Line]:
@@ -408,7 +415,7 @@ def weights(quick: bool) -> list[Line]:
 
 EXPERIMENTS = (
     *(accuracy_cifar10, accuracy_fashion_mnist, accuracy_interference, accuracy_panel, aggregation, battery),
-    *(defaults, hops, learning, learning_cifar10, on_air, parts, rounds, weights),
+    *(defaults, hops, learning, learning_cifar10, literal, on_air, parts, rounds, weights),
 )
 
 

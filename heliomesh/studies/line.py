@@ -37,6 +37,7 @@ PAIRS = (
     ("proposal", "proposal, literal"),
     ("proposal, literal", "myopic (SCA)"),
     (SEARCHED, "myopic (SCA)"),
+    ("proposal", SEARCHED),
     ("receiver", "myopic (SCA)"),
 )
 LOSSLESS = Scheme(IDEAL, IDEAL)

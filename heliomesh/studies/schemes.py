@@ -46,7 +46,7 @@ CHANGES: Mapping[str, tuple[str, str]] = {
     "agreement": ("none", f"last {AGREE_SLOTS} slots"),
     "plan": ("receiver", "contributions"),
 }
-# what no plan can reach: all train and send, and nothing is lost
+# all train and send, and nothing is lost
 IDEALS = tuple(
     Scheme(label, IDEAL, changes=COUPLED, agree=slots)
     for label, slots in ((IDEAL, 0), (f"{IDEAL}, agreement", AGREE_SLOTS))
