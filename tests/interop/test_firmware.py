@@ -132,10 +132,10 @@ class Process:
         return data
 
 
-def play_slot(devices, neighbours, measured, on_air=lambda packet: [packet]):
+def play_slot(devices, neighbours, measured, on_air=lambda packet: [packet], deaf=()):
     """One slot of a network of processes: everybody measures, packets reach all neighbours; the actions.
 
-    ``on_air`` says what arrives of a packet at one neighbour.
+    ``on_air`` says what arrives of a packet at one neighbour; the radio of ``deaf`` ones is off.
     """
     for device, data in zip(devices, measured, strict=True):
         device.give(b"\1" + data)
@@ -146,7 +146,7 @@ def play_slot(devices, neighbours, measured, on_air=lambda packet: [packet]):
                 device.give(struct.pack("<H", len(packet)) + packet)
             if not device.waits_for:
                 for packet in device.run():
-                    for other in neighbours[number]:
+                    for other in set(neighbours[number]).difference(deaf):
                         devices[other].inbox.extend(on_air(packet))
         if all(device.waits_for == "R" and not device.inbox for device in devices):
             for device in devices:
@@ -208,7 +208,9 @@ def test_the_example_decides_as_the_plan(name, tmp_path):
     with ExitStack() as stack:
         devices = started(tmp_path, problem, stack)
         for slot in range(problem.slots):
-            actions = play_slot(devices, problem.topology.neighbours, measurements(problem, states, slot))
+            deaf = problem.battery.dark(states.battery_joule[slot]).nonzero().flatten().tolist()
+            measured = measurements(problem, states, slot)
+            actions = play_slot(devices, problem.topology.neighbours, measured, deaf=deaf)
             assert actions == following.actions(slot, one_of(states, slot))
         ended(devices)
     assert [device.process.returncode for device in devices] == [0] * len(devices)
