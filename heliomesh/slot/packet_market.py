@@ -19,7 +19,7 @@ from heliomesh.model.problem import Problem, coloured
 from heliomesh.physics.link import error_prob
 from heliomesh.slot.colour_rounds import Doing, PacketMoves, PacketTurn, by_colour, packet_turn
 from heliomesh.slot.preference import sending_powers
-from heliomesh.slot.ties import first_least
+from heliomesh.slot.ties import first_least, tie
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Exchange:
         ends = network.receiver.expand(len(gain), -1), network.sender.expand(len(gain), -1)
         crowd = gain.scatter_reduce(1, ends[0], gain[:, network.sender], "amax")
         met = crowd.scatter_reduce(1, ends[1], crowd[:, network.receiver], "amax")
-        return torch.where(gain >= met, best, silent)
+        return torch.where(gain >= met - tie(met), best, silent)
 
     def opportunities(self, chosen: Tensor) -> Tensor:
         """What each action would have gained over idling, the others as chosen; (batch, device, action)."""

@@ -76,7 +76,7 @@ def test_tables_refuse_memory_where_devices_look_actions_up() -> None:
 def test_the_fleet_refuses_memory(planner: str) -> None:
     with pytest.raises(ScenarioError) as refused:
         scheme_of(tiny(), planner, {})
-    assert "a device would need" in sentence(refused, planner)
+    assert "whose devices need no more than neighbours can tell them" in sentence(refused, planner)
 
 
 def counting(context: PlannerContext[Section]) -> Counting:

@@ -266,7 +266,7 @@ def test_a_part_of_a_silent_plan_fits_its_device_and_no_other() -> None:
     parts = OwnBids.all_of(policy)
     assert all(part.fits(problem, device) for device, part in enumerate(parts))
     assert not parts[0].fits(problem, 5)
-    for change in ({"may_send": ()}, {"lands": ()}, {"landed": ((1, 0),)}, {"their_share": (1, 2)}):
+    for change in ({"may_send": ()}, {"lands": ()}, {"landed": ((1, 0, 0),)}, {"their_share": (1, 2)}):
         assert not parts[0].model_copy(update=change).fits(problem, 0)
     with pytest.raises(ValidationError, match="less than or equal to 32768"):
         OwnBids.model_validate(parts[0].model_dump() | {"landed": ((1 << 16, 0),)})
