@@ -169,7 +169,7 @@ def accuracy_fashion_mnist(quick: bool) -> list[Line]:
     return FASHION_MNIST.grid(quick, (*PAPER, *OURS, LOSSLESS), PARTITIONS)
 
 
-@experiment("The literal form at a searched γ, Fashion-MNIST", PAIRS, of_paper="Fig. 2, Algorithm 1 to the letter")
+@experiment("The literal form at a searched γ, Fashion-MNIST", PAIRS)
 def literal(quick: bool) -> list[Line]:
     """Algorithm 1 to the letter at its best γ, its default form and SCA, on `ring10` and with the paper's panel."""
     forms = (Scheme(label, "decentralized", form | {"hops": 2}) for label, form in BY_SCENARIO.items())
