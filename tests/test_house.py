@@ -8,7 +8,7 @@ import pytest
 from tests.lines import MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_ROOM, PACKAGE, code_lines, files, rooms
 from tests.machines import NUMERIC
 
-MOST_LINES = 30_252  # lower it with every room that gets smaller
+MOST_LINES = 28_000  # lower it with every room that gets smaller
 
 
 def test_what_counts_as_a_line_of_code():
