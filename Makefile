@@ -15,7 +15,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=logical --maxprocesses=
 
 # Two processes plan, simulate and train.
 demo: $(STAMP)
-	$(BIN)/heliomesh compare ring10 contributions receiver uncoordinated --train 5 --set energy.actions=separate --set learning.partition=dirichlet --set learning.alpha=0.1 --processes 2
+	$(BIN)/heliomesh compare ring10 contributions news receiver+actions=coupled+agree=6 uncoordinated+actions=coupled --train 5 --set energy.actions=separate --set learning.partition=dirichlet --set learning.alpha=0.1 --processes 2
 	$(BIN)/heliomesh compare ring10 --train 3 --report report.html --set learning.partition=dirichlet --processes 2 --evaluate-every 20
 
 # Fashion-MNIST, for the tests on real data; without it they are skipped.
