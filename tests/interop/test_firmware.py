@@ -60,7 +60,7 @@ PLANS = {
     "one hop": ({}, "decentralized", {"hops": 1}),
     "two hops of seven": ({"network.devices": 7, "slots": 6}, "decentralized", {"hops": 2}),
     "bids": (BIDS, "bids", QUICK),
-    "bids of three": ({**BIDS, "network.devices": 3, "slots": 12}, "bids", QUICK),
+    "bids of three": ({**BIDS, "network.devices": 3, "slots": 6}, "bids", QUICK),
     "bids, half duplex": ({**BIDS, "link.half_duplex": True, "energy.sleep_watt": 0.1}, "bids", QUICK),
 }
 
