@@ -151,8 +151,7 @@ class Job:
         made = {"results version": RESULTS_VERSION, VERSIONS: {name: minor(used[name]) for name in COMPUTING}}
         if self.trace is not None:
             return made | {"planner": self.trace.planner}
-        known = self.planner == IDEAL
-        version = 0 if known else find_planner(self.planner).version
+        known, version = self.planner == IDEAL, version_of(self.planner)
         return made | {
             "scenario": world_of(self.scenario, self.scenario.chosen()),
             "planner": IDEAL if known else planner_text(self.planner),
@@ -223,6 +222,11 @@ class Job:
 
 
 _DECIDE_LABELS = ("dataset", "validation", "min_samples", "indices")  # with the partition, which labels a device has
+
+
+def version_of(planner: CodeOrName) -> int:
+    """The version of a planner's decisions; 0: the first, or no planner."""
+    return 0 if planner == IDEAL else find_planner(planner).version
 
 
 def request(identity: Mapping[str, Any]) -> str:

@@ -143,10 +143,13 @@ def _figure(one: Experiment, store: Store, quick: bool, training: TrainSettings)
     lines = one.lines(quick)
     found = [(line, stored_runs(store, line.jobs(training))) for line in lines]
     results = [result_of(line, runs) for line, runs in found if runs is not None]
-    for number, own in enumerate(results):  # schemes are compared as one version of their planner plans them
-        least = min(
-            other.planner_version for other in results if other.line.scheme.planner == own.line.scheme.planner
+    oldest: dict[object, int] = {}  # schemes are compared as one version of their planner plans them
+    for own in results:
+        oldest[own.line.scheme.planner] = min(
+            own.planner_version, oldest.get(own.line.scheme.planner, own.planner_version)
         )
+    for number, own in enumerate(results):
+        least = oldest[own.line.scheme.planner]
         if own.planner_version > least and (runs := stored_runs(store, own.line.jobs(training), least)):
             results[number] = result_of(own.line, runs)
     absent = tuple(line for line, runs in found if runs is None)

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.jobs.job import MACHINE, PLANNER_VERSION, Job
+from heliomesh.jobs.job import MACHINE, PLANNER_VERSION, Job, version_of
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run, TrainingError
-from heliomesh.learning.settings import TrainSettings
 from heliomesh.model.workload import compute_joule
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.line import Line
@@ -108,13 +107,12 @@ class Result:
     @property
     def is_outdated(self) -> bool:
         """Whether an earlier version of the planner planned the runs."""
-        now = self.line.jobs(TrainSettings())[0].identity().get(PLANNER_VERSION, 0)
-        return bool(now != self.planner_version)
+        return self.planner_version != version_of(self.line.scheme.planner)
 
     @property
     def planner_version(self) -> int:
         """The version of the planner that planned the runs."""
-        return int(self.runs[0].provenance["identity"].get(PLANNER_VERSION, 0))
+        return _planned_by(self.runs[0])
 
     @property
     def computed_with(self) -> str:
@@ -153,8 +151,11 @@ def stored_runs(store: Store, jobs: Sequence[Job], latest: int | None = None) ->
 
 def _way(run: Run) -> tuple[Any, ...]:
     """How a run was made: the version of the planner, later ones first, then on what it was trained."""
-    identity = run.provenance["identity"]
-    return -identity.get(PLANNER_VERSION, 0), *(str(identity.get(part)) for part in MACHINE)
+    return -_planned_by(run), *(str(run.provenance["identity"].get(part)) for part in MACHINE)
+
+
+def _planned_by(run: Run) -> int:
+    return int(run.provenance["identity"].get(PLANNER_VERSION, 0))
 
 
 @dataclass(frozen=True)
