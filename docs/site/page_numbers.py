@@ -175,20 +175,17 @@ SEARCHED = "proposal, literal, γ searched"
 NETWORKS = ("ring10", "ring10, 25 cm²", "grid25", "geometric30")
 
 
-TERMS = {  # of the rows of a table: what a scheme is called on pages, its actions and its rule
-    "contributions": ("`contributions`", "separate, `reassigned`"),
-    "bids": ("`bids`", "separate, `reassigned`"),
-    "bids, control paid": ("`bids`, messages paid", "separate, `reassigned`"),
-    "news": ("`news`", "separate, `reassigned`"),
-    "decentralized": ("`decentralized`", "separate, `reassigned`"),
+EQUAL_TERMS = "separate, `reassigned`"
+OTHER_TERMS = {  # of rows that are not called as their planner, or have other terms: its name, actions and rule
+    "bids, control paid": ("`bids`, messages paid", EQUAL_TERMS),
     "receiver, coupled": ("`receiver`", "coupled, `reassigned`, six last slots of sending"),
-    "receiver": ("`receiver`", "separate, `reassigned`"),
-    "myopic": ("`myopic`", "separate, `reassigned`"),
-    "turns": ("`turns`", "separate, `reassigned`"),
-    "skiptrain": ("`skiptrain`", "separate, `reassigned`"),
     "receiver, paper's terms": ("`receiver`", "coupled, `model`, not tuned"),
     "decentralized, paper's terms": ("`decentralized`", "coupled, `model`, not tuned"),
 }
+ON_RING10 = (
+    *("contributions", "bids", "bids, control paid", "news", "decentralized", "receiver, coupled", "receiver"),
+    *("myopic", "turns", "skiptrain", "receiver, paper's terms", "decentralized, paper's terms"),
+)
 _NOT_FOR_LEARNING = (
     "decentralized",
     "receiver, coupled",
@@ -204,7 +201,8 @@ SETTINGS = [f"{network}, {partition}" for network in NETWORKS for partition in P
 def learning_on_ring10() -> list[str]:
     """The planners' accuracies, and how much energy they spend."""
     lines = []
-    for label, (planner, terms) in TERMS.items():
+    for label in ON_RING10:
+        planner, terms = OTHER_TERMS.get(label, (f"`{label}`", EQUAL_TERMS))
         named = [f"ring10, {partition} / {label}" for partition in PARTITIONS]
         accuracies = [cell("learning", row, "accuracy %") for row in named]
         joules = sorted({cell("learning", row, "joule") for row in named}, key=mean)
